@@ -24,8 +24,8 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
-    Ask, AtGate, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Preview, Previewing,
-    Progress, SettlePart, Settling, State, Told, rename,
+    Ask, AtGate, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Progress, SettlePart,
+    Settling, State, Told, rename,
 };
 use crate::queue::{Joined, Order, Queued, Wants};
 use crate::respond::{Event, Policies};
@@ -114,8 +114,10 @@ impl<H, P> InFlight<H, P> {
     fn request<K: Hash>(&self, key: &K, ask: Ask) -> PermitRequest {
         PermitRequest {
             order: self.options.order,
-            reserved: reserved(self.options.reserve, ask.priority),
-            ..self.permits().request(key, ask.cost, ask.priority)
+            reserved: reserved(self.options.reserve, ask.weight.priority),
+            ..self
+                .permits()
+                .request(key, ask.weight.cost, ask.weight.priority)
         }
     }
 
@@ -198,23 +200,6 @@ impl<K: Hash, H, P: PermitSource<K>> AtGate for AtInFlight<'_, K, H, P> {
         } else {
             Look::Holds
         }
-    }
-
-    fn preview(&mut self, ask: Ask) -> Vec<Previewing> {
-        let gate = self.gate;
-        let usage = gate.permits().table.usage(gate.request(self.key, ask));
-        let verdict = match self.look(ask) {
-            Look::Denies => Verdict::Deny,
-            _ if usage.in_flight >= usage.limit => Verdict::Wait(gate.options.max_wait),
-            _ => Verdict::Admit,
-        };
-        let preview = Preview {
-            name: Arc::clone(gate.state.name()),
-            decision: usage.decision(verdict),
-            quota: None,
-            shadow: ask.shadow,
-        };
-        vec![Box::pin(std::future::ready(Ok(preview)))]
     }
 
     fn progress(&mut self) -> Progress {

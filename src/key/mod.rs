@@ -131,16 +131,10 @@ pub trait KeyExtractor<Req> {
     /// The key of `request`.
     fn extract(&self, request: &Req) -> Extracted<Self::Key>;
 
-    /// The cost of `request`.
-    fn cost(&self, request: &Req) -> u64 {
+    /// What `request` costs, and how important it is.
+    fn weigh(&self, request: &Req) -> Weight {
         let _ = request;
-        1
-    }
-
-    /// The priority of `request`; see [`LimitLayer::priority`](crate::layer::LimitLayer::priority).
-    fn priority(&self, request: &Req) -> Priority {
-        let _ = request;
-        Priority::HIGH
+        Weight::default()
     }
 
     /// Whether `request` carries the client's address in a header that this extractor ignores.
@@ -154,12 +148,34 @@ pub trait KeyExtractor<Req> {
     }
 }
 
-/// The cost of a request by two extractors: the larger one. 1 is what an extractor says that knows
-/// nothing of costs, so the 0 of the other one counts.
-pub(crate) fn joint_cost(first: u64, second: u64) -> u64 {
-    match (first, second) {
-        (1, other) | (other, 1) => other,
-        _ => first.max(second),
+/// What a request costs, and how important it is; see [`LimitLayer::cost`](crate::layer::LimitLayer::cost) and
+/// [`LimitLayer::priority`](crate::layer::LimitLayer::priority).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Weight {
+    /// What it takes of the limit.
+    pub cost: u64,
+    /// Which requests wait longest.
+    pub priority: Priority,
+}
+
+/// A cost of 1, and the highest priority.
+impl Default for Weight {
+    fn default() -> Self {
+        let (cost, priority) = (1, Priority::HIGH);
+        Self { cost, priority }
+    }
+}
+
+impl Weight {
+    /// By two extractors: the larger cost and the lower priority. 1 is what an extractor says that knows nothing of
+    /// costs, so the 0 of the other one counts.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let cost = match (self.cost, other.cost) {
+            (1, other) | (other, 1) => other,
+            (first, second) => first.max(second),
+        };
+        let priority = self.priority.min(other.priority);
+        Self { cost, priority }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One key, else another one.
 
-use crate::key::{Extracted, Key, KeyExtractor, Priority};
+use crate::key::{Extracted, Key, KeyExtractor, Weight};
 
 /// An extractor that may find no key, so that another one is asked instead.
 ///
@@ -54,17 +54,10 @@ impl<Req, A: FindKey<Req>, B: KeyExtractor<Req>> KeyExtractor<Req> for Or<A, B> 
         }
     }
 
-    fn cost(&self, request: &Req) -> u64 {
+    fn weigh(&self, request: &Req) -> Weight {
         match self.first.find(request) {
-            Some(_) => self.first.cost(request),
-            None => self.second.cost(request),
-        }
-    }
-
-    fn priority(&self, request: &Req) -> Priority {
-        match self.first.find(request) {
-            Some(_) => self.first.priority(request),
-            None => self.second.priority(request),
+            Some(_) => self.first.weigh(request),
+            None => self.second.weigh(request),
         }
     }
 

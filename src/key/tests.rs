@@ -2,7 +2,7 @@
 
 use super::or::FindKey;
 use crate::error::Rejection;
-use crate::key::{Costs, Extracted, Filter, KeyExtractor, Or, Priorities, Priority, With};
+use crate::key::{Costs, Extracted, Filter, KeyExtractor, Or, Priorities, Priority, Weight, With};
 
 /// An extractor that says something of its own about everything.
 #[derive(Clone, Debug)]
@@ -10,7 +10,10 @@ pub(crate) struct Loud(Extracted<u8>);
 
 pub(crate) const LOUD: Loud = Loud(Extracted::Key(1));
 
-const COST: u64 = 10;
+const WEIGHT: Weight = Weight {
+    cost: 10,
+    priority: Priority::LOW,
+};
 
 impl Loud {
     /// The same with another key.
@@ -26,12 +29,8 @@ impl KeyExtractor<()> for Loud {
         self.0.clone()
     }
 
-    fn cost(&self, (): &()) -> u64 {
-        COST
-    }
-
-    fn priority(&self, (): &()) -> Priority {
-        Priority::LOW
+    fn weigh(&self, (): &()) -> Weight {
+        WEIGHT
     }
 
     fn unread_proxy_header(&self, (): &()) -> bool {
@@ -66,11 +65,8 @@ impl FindKey<()> for Quiet {
 /// What `outer` does not pass on of a [`Loud`] inside of it.
 pub(crate) fn violations<K: KeyExtractor<()>>(outer: &K) -> Vec<String> {
     let mut violations = Vec::new();
-    if outer.cost(&()) != COST {
-        violations.push("cost".to_owned());
-    }
-    if outer.priority(&()) != Priority::LOW {
-        violations.push("priority".to_owned());
+    if outer.weigh(&()) != WEIGHT {
+        violations.push("weight".to_owned());
     }
     if !outer.unread_proxy_header(&()) {
         violations.push("unread_proxy_header".to_owned());
@@ -111,7 +107,7 @@ fn what_an_extractor_says_arrives_through_every_wrapper() {
             With::new(loud.clone(), Filter::new(never, Some(rejection.clone()))),
             With::new(
                 With::new(loud.clone(), Filter::new(never, None)),
-                Costs(|(): &()| COST)
+                Costs(|(): &()| WEIGHT.cost)
             ),
             With::new(loud.clone(), Priorities(|(): &()| Priority::LOW)),
             Or::new(Quiet, loud.clone()),
@@ -133,8 +129,11 @@ fn what_an_extractor_says_arrives_through_every_wrapper() {
 fn the_largest_cost_of_a_tuple_counts_and_a_free_request_stays_free() {
     let cost = |cost: u64| With::new(Quiet, Costs(move |(): &()| cost));
     for (first, second, together) in [(1, 1, 1), (10, 1, 10), (3, 10, 10), (0, 1, 0), (0, 7, 7)] {
-        assert_eq!((cost(first), cost(second)).cost(&()), together);
-        assert_eq!((cost(second), cost(first)).cost(&()), together);
-        assert_eq!(((cost(second), Quiet), cost(first)).cost(&()), together);
+        assert_eq!((cost(first), cost(second)).weigh(&()).cost, together);
+        assert_eq!((cost(second), cost(first)).weigh(&()).cost, together);
+        assert_eq!(
+            ((cost(second), Quiet), cost(first)).weigh(&()).cost,
+            together
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Tuples of extractors.
 
-use crate::key::{Extracted, KeyExtractor, Priority, joint_cost};
+use crate::key::{Extracted, KeyExtractor, Weight};
 
 /// Both keys. Rejects or skips a request if one of the extractors does.
 fn zip<A, B>(first: Extracted<A>, second: impl FnOnce() -> Extracted<B>) -> Extracted<(A, B)> {
@@ -22,12 +22,8 @@ where
         zip(self.0.extract(request), || self.1.extract(request))
     }
 
-    fn cost(&self, request: &Req) -> u64 {
-        joint_cost(self.0.cost(request), self.1.cost(request))
-    }
-
-    fn priority(&self, request: &Req) -> Priority {
-        self.0.priority(request).min(self.1.priority(request))
+    fn weigh(&self, request: &Req) -> Weight {
+        self.0.weigh(request).and(self.1.weigh(request))
     }
 
     fn unread_proxy_header(&self, request: &Req) -> bool {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use crate::error::Rejection;
-use crate::key::{Extracted, KeyExtractor, Priority};
+use crate::key::{Extracted, KeyExtractor, Priority, Weight};
 
 /// A condition on a request; closures `Fn(&Req) -> bool` implement it.
 #[diagnostic::on_unimplemented(
@@ -45,16 +45,10 @@ pub(crate) trait KeySetting<Req> {
         None
     }
 
-    /// Its cost.
-    fn cost(&self, request: &Req) -> Option<u64> {
+    /// Its weight, in place of `weight`.
+    fn weigh(&self, request: &Req, weight: Weight) -> Weight {
         let _ = request;
-        None
-    }
-
-    /// Its priority.
-    fn priority(&self, request: &Req) -> Option<Priority> {
-        let _ = request;
-        None
+        weight
     }
 }
 
@@ -68,14 +62,9 @@ impl<Req, K: KeyExtractor<Req>, S: KeySetting<Req>> KeyExtractor<Req> for With<K
         }
     }
 
-    fn cost(&self, request: &Req) -> u64 {
-        let cost = self.setting.cost(request);
-        cost.unwrap_or_else(|| self.extractor.cost(request))
-    }
-
-    fn priority(&self, request: &Req) -> Priority {
-        let priority = self.setting.priority(request);
-        priority.unwrap_or_else(|| self.extractor.priority(request))
+    fn weigh(&self, request: &Req) -> Weight {
+        let weight = self.extractor.weigh(request);
+        self.setting.weigh(request, weight)
     }
 
     fn unread_proxy_header(&self, request: &Req) -> bool {
@@ -88,8 +77,9 @@ impl<Req, K: KeyExtractor<Req>, S: KeySetting<Req>> KeyExtractor<Req> for With<K
 pub struct Costs<F>(pub(crate) F);
 
 impl<Req, F: Fn(&Req) -> u64> KeySetting<Req> for Costs<F> {
-    fn cost(&self, request: &Req) -> Option<u64> {
-        Some((self.0)(request))
+    fn weigh(&self, request: &Req, weight: Weight) -> Weight {
+        let cost = (self.0)(request);
+        Weight { cost, ..weight }
     }
 }
 
@@ -127,7 +117,8 @@ impl<Req, P: Predicate<Req>> KeySetting<Req> for Filter<P> {
 pub struct Priorities<F>(pub(crate) F);
 
 impl<Req, F: Fn(&Req) -> Priority> KeySetting<Req> for Priorities<F> {
-    fn priority(&self, request: &Req) -> Option<Priority> {
-        Some((self.0)(request))
+    fn weigh(&self, request: &Req, weight: Weight) -> Weight {
+        let priority = (self.0)(request);
+        Weight { priority, ..weight }
     }
 }

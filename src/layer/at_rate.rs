@@ -12,12 +12,11 @@ use std::{
 
 use super::cost_at_end::Unsettled;
 use super::gate::{
-    Ask, AtGate, Entering, Exit, Gate, Look, Passed, Previewing, Progress, SettlePart, Settling,
-    Told, poll_once,
+    Ask, AtGate, Entering, Exit, Gate, Look, Passed, Progress, SettlePart, Settling, Told,
+    poll_once,
 };
 use super::limit_of::LimitOf;
 use super::options::OnStoreError;
-use super::preview::preview;
 use super::rate::Rate;
 use super::ticket::Ticket;
 use crate::backend::{Backend, Op};
@@ -92,14 +91,14 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         }
         let backend: &L = &self.rate.state.backend;
         if !self.rate.may_wait(ask) {
-            let decided = backend.decide_now(self.key, ask.cost, |decided| decided);
+            let decided = backend.decide_now(self.key, ask.weight.cost, |decided| decided);
             return self.go_on(decided, entering);
         }
         // It books its turn.
         let longest = self.rate.line.longest();
         let left = entering.until.since(queue::now());
         let op = Op::Reserve {
-            cost: ask.cost,
+            cost: ask.weight.cost,
             queue: self.rate.line.queue.into(),
             max_wait: longest.min(left),
         };
@@ -114,8 +113,10 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     /// Takes the cost, joins the line or is denied. `None` if the limit counts denials, which a line would hide.
     fn enter_line(&mut self, entering: &mut Entering<'_>) -> Option<Entered> {
         let (Rate { state, line, .. }, ask) = (self.rate, entering.ask);
-        if ask.cost == 0 || state.lines.waiting() == 0 {
-            let taken = state.backend.take_turn(self.key, ask.cost, queue::now());
+        if ask.weight.cost == 0 || state.lines.waiting() == 0 {
+            let taken = state
+                .backend
+                .take_turn(self.key, ask.weight.cost, queue::now());
             let decision = taken?;
             if !decision.is_denied() {
                 return Some(self.admit(&decision, entering));
@@ -127,9 +128,9 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         let waits = self.rate.may_wait(ask) && entering.seat.try_acquire();
         let longest = line.max_wait.map(|_| queue::now().plus(line.longest()));
         let wants = Wants {
-            cost: ask.cost,
+            cost: ask.weight.cost,
             place: Precedence {
-                priority: ask.priority,
+                priority: ask.weight.priority,
                 order: line.order,
             },
             most: if waits { line.queue.into() } else { 0 },
@@ -142,7 +143,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                 Joined::Taken(decision) => self.admit(&decision, entering),
                 Joined::Waits(queued, wait) => {
                     self.record_waiting(wait);
-                    *self.stage = Stage::InLine(queued, ask.cost, wait);
+                    *self.stage = Stage::InLine(queued, ask.weight.cost, wait);
                     Poll::Pending
                 }
                 Joined::Denied(retry_after) => self.deny_waiting(ask, retry_after),
@@ -183,7 +184,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         let turn = queue::now().plus(wait);
         let over = turn.since(entering.until);
         let ticket = Ticket {
-            cost: ask.cost,
+            cost: ask.weight.cost,
             receipt: Some(decision.receipt()),
         };
         if !over.is_zero() || !entering.seat.try_acquire() {
@@ -256,7 +257,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         let ask = entering.ask;
         if ask.keep {
             *self.stage = Stage::Has(Ticket {
-                cost: ask.cost,
+                cost: ask.weight.cost,
                 receipt: (!decision.is_denied()).then(|| decision.receipt()),
             });
         }
@@ -277,7 +278,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     /// Denies a request that cannot wait, or not for so long.
     fn deny_waiting(&self, ask: Ask, retry_after: Option<Duration>) -> Entered {
         let backend = &self.rate.state.backend;
-        let looked = backend.current_decision(self.key, ask.cost);
+        let looked = backend.current_decision(self.key, ask.weight.cost);
         let mut denied = looked.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0));
         (denied.verdict, denied.retry_after) = (Verdict::Deny, retry_after);
         self.deny(denied)
@@ -322,23 +323,16 @@ where
 {
     fn look(&mut self, ask: Ask) -> Look {
         let state = &self.rate.state;
-        let Some(looked) = state.backend.current_decision(self.key, ask.cost) else {
+        let Some(looked) = state.backend.current_decision(self.key, ask.weight.cost) else {
             return Look::Unknown;
         };
         match looked.verdict {
-            Verdict::Admit if state.lines.waiting() == 0 || ask.cost == 0 => Look::Passes,
+            Verdict::Admit if state.lines.waiting() == 0 || ask.weight.cost == 0 => Look::Passes,
             Verdict::Deny if looked.retry_after.is_none() || !self.rate.may_wait(ask) => {
                 Look::Denies
             }
             _ => Look::Waits,
         }
-    }
-
-    fn preview(&mut self, ask: Ask) -> Vec<Previewing> {
-        let waits = self.look(ask) == Look::Waits;
-        let state = &self.rate.state;
-        let limit = (state.name(), ask.shadow, waits);
-        vec![preview(limit, &*state.backend, self.key, ask.cost)]
     }
 
     fn progress(&mut self) -> Progress {
@@ -365,10 +359,11 @@ where
                 let is_read = ask.figures || ask.keep;
                 // That of the `Arc` would not be part of this function.
                 let backend: &L = &state.backend;
-                let decided = backend.decide_now(self.key, ask.cost, |decided| match decided {
-                    Ok(decision) if decision.is_admitted() && !is_read => None,
-                    decided => Some(decided),
-                });
+                let decided =
+                    backend.decide_now(self.key, ask.weight.cost, |decided| match decided {
+                        Ok(decision) if decision.is_admitted() && !is_read => None,
+                        decided => Some(decided),
+                    });
                 match decided {
                     Ok(None) => {
                         state.record(Event::Admitted, false);

@@ -254,7 +254,7 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
         let Held {
             gate, key, entry, ..
         } = &mut self.held;
-        let told = (self.ask.cost, passed, figures.as_ref());
+        let told = (self.ask.weight.cost, passed, figures.as_ref());
         prepare(
             (&*gate, key, entry),
             &self.respond,

@@ -10,12 +10,11 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-pub(crate) use super::preview::Previewing;
 use super::state::{State, UNNAMED};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::RateLimited;
-use crate::key::Priority;
+use crate::key::Weight;
 use crate::queue::RequestSeat;
 use crate::respond::{CostHandle, OwnRules, Policies, Settle};
 
@@ -26,8 +25,7 @@ use crate::respond::{CostHandle, OwnRules, Policies, Settle};
 )]
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    pub(crate) cost: u64,
-    pub(crate) priority: Priority,
+    pub(crate) weight: Weight,
     /// The layer is in shadow mode: the request passes at once, whatever is decided.
     pub(crate) shadow: bool,
     /// The decision is read by the service or written to headers.
@@ -36,20 +34,6 @@ pub struct Ask {
     pub(crate) shares: bool,
     /// What it has taken is needed when the response is there, or while it is served.
     pub(crate) keep: bool,
-}
-
-impl Ask {
-    /// Asks only what would be decided.
-    pub(crate) const fn peek(cost: u64, priority: Priority, shadow: bool) -> Self {
-        Self {
-            cost,
-            priority,
-            shadow,
-            figures: false,
-            shares: false,
-            keep: false,
-        }
-    }
 }
 
 /// What a request asks for as it enters, and what a gate may take or write of it.
@@ -186,9 +170,6 @@ pub trait Gate<K>: Limiting {
 pub trait AtGate {
     /// What the gate would decide, as far as that is known without I/O.
     fn look(&mut self, ask: Ask) -> Look;
-
-    /// What each of its limits would decide.
-    fn preview(&mut self, ask: Ask) -> Vec<Previewing>;
 
     /// How far the request is.
     fn progress(&mut self) -> Progress;

@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 
-use super::gate::{Ask, AtGate, Gate};
-use super::preview::{Preview, all};
 use super::signals::{set_gauges, set_losses};
 use super::state::State;
 use super::{Counts, KeyPair, LimitLayer, Limiting};
@@ -19,8 +17,8 @@ use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, Bans, IntoBackend, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::error::{ConfigError, RateLimited, StoreError};
-use crate::key::{Extracted, KeyExtractor, KeyRef, KeyType};
+use crate::error::{ConfigError, StoreError};
+use crate::key::{KeyRef, KeyType};
 use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::saved::SaveState;
@@ -69,65 +67,6 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
         K: KeyType<M>,
     {
         Handle::new(self.gate().state())
-    }
-}
-
-impl<K, G, R> LimitLayer<K, G, R> {
-    /// Returns what each limit would decide on `request` now, in the order of the limits. Nothing is taken or counted.
-    ///
-    /// A request that the limits do not concern has none. Keep a clone of the layer to ask it: for a page of support, or
-    /// for a proxy in front.
-    ///
-    /// # Errors
-    /// If the request would be rejected because it has no key, or a store cannot decide.
-    ///
-    /// ```
-    /// use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
-    /// use tower::ServiceExt;
-    /// use tower_throttle::{FixedWindow, HeaderKey, Quota, RateLimitLayer, TokenBucket};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let both = (TokenBucket::new(Quota::per_second(10)), FixedWindow::new(Quota::per_day(1)));
-    /// let limit = RateLimitLayer::new(HeaderKey::new("x-api-key"), both).name("api");
-    /// let asked = limit.clone();
-    /// let app: Router = Router::new().route("/", get(async || "done")).layer(limit).route(
-    ///     "/limited",
-    ///     get(async move |request: Request| {
-    ///         let previews = asked.preview(&request).await.map_err(|error| error.status())?;
-    ///         let limited = previews.iter().find(|preview| preview.is_limited());
-    ///         let rule = limited.map(|by| format!("{} {:?}", by.name, by.quota));
-    ///         Ok::<_, StatusCode>(rule.unwrap_or_default())
-    ///     }),
-    /// );
-    /// let get = async |path| {
-    ///     let request = Request::get(path).header("x-api-key", "ann").body(Body::empty()).unwrap();
-    ///     let response = app.clone().oneshot(request).await.unwrap();
-    ///     axum::body::to_bytes(response.into_body(), 99).await.unwrap()
-    /// };
-    /// assert_eq!(get("/limited").await, "");
-    /// assert_eq!(get("/").await, "done");
-    /// assert_eq!(get("/limited").await, format!("api {:?}", Some(Quota::per_day(1))));
-    /// # }
-    /// ```
-    pub fn preview<Req>(
-        &self,
-        request: &Req,
-    ) -> impl Future<Output = Result<Vec<Preview>, RateLimited>> + Send + use<Req, K, G, R>
-    where
-        K: KeyExtractor<Req>,
-        G: Gate<K::Key>,
-    {
-        let previews = match self.keys.extract(request) {
-            Extracted::Key(key) => {
-                let (cost, priority) = (self.keys.cost(request), self.keys.priority(request));
-                let ask = Ask::peek(cost, priority, self.options.shadow);
-                Ok(self.gate.at(&key, &mut G::Entry::default()).preview(ask))
-            }
-            Extracted::Skip => Ok(Vec::new()),
-            Extracted::Reject(rejection) => Err(RateLimited::from(rejection)),
-        };
-        all(previews)
     }
 }
 

@@ -12,7 +12,6 @@ mod held_body;
 mod limit_of;
 mod mistakes;
 mod options;
-mod preview;
 mod rate;
 mod service;
 mod settings;
@@ -28,7 +27,6 @@ pub use self::{
     handle::Handle,
     held_body::HeldBody,
     options::OnStoreError,
-    preview::Preview,
     rate::Rate,
     service::Limit,
     top_keys::{TopKey, TopKeys},
@@ -44,14 +42,11 @@ pub mod parts {
 }
 
 #[cfg(feature = "policies")]
-pub(crate) use self::{
-    all_of::{AllEntry, Part, PartAsk, Parts},
-    preview::all,
-};
+pub(crate) use self::all_of::{AllEntry, Part, PartAsk, Parts};
 pub(crate) use self::{
     gate::{
-        Ask, AtGate, Entering, Exit, Gate, Limiting, Look, Passed, Previewing, Progress,
-        SettlePart, Settling, Told, rename,
+        Ask, AtGate, Entering, Exit, Gate, Limiting, Look, Passed, Progress, SettlePart, Settling,
+        Told, rename,
     },
     signals::set_gauges,
     state::State,

@@ -55,7 +55,11 @@ impl<L> Rate<L> {
     }
 
     pub(super) fn may_wait(&self, ask: Ask) -> bool {
-        self.line.queue > 0 && self.line.least.is_none_or(|least| ask.priority >= least)
+        self.line.queue > 0
+            && self
+                .line
+                .least
+                .is_none_or(|least| ask.weight.priority >= least)
     }
 
     /// Makes the time longer that a denied client is told.

@@ -79,8 +79,7 @@ where
             gate.state().record(Event::UnreadProxyHeader, false);
         }
         let ask = Ask {
-            cost: keys.cost(&request),
-            priority: keys.priority(&request),
+            weight: keys.weigh(&request),
             shadow: options.shadow,
             figures: R::WRITES_HEADERS || options.share_decision,
             shares: options.share_decision,
@@ -105,7 +104,7 @@ where
             Poll::Ready(Ok(passed)) => {
                 self.seat.release();
                 let own = (gate, &key, &mut entry);
-                let told = (ask.cost, passed, figures.as_ref());
+                let told = (ask.weight.cost, passed, figures.as_ref());
                 prepare(own, respond, options, &mut request, told);
                 let future = self.inner.call(request);
                 // Made after the call, so that it is written to where it is returned.

@@ -13,7 +13,6 @@ mod lists;
 #[cfg(feature = "tokio")]
 mod lockout;
 mod policy;
-mod preview;
 #[cfg(feature = "tokio")]
 mod quotas;
 #[cfg(feature = "tokio")]

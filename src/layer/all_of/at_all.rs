@@ -11,7 +11,7 @@ use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::layer::{
     counts::Outcome,
-    gate::{Ask, AtGate, Entering, Look, Passed, Previewing, Progress, SettlePart, Settling, Told},
+    gate::{Ask, AtGate, Entering, Look, Passed, Progress, SettlePart, Settling, Told},
     state::State,
 };
 use crate::respond::CostHandle;
@@ -149,13 +149,6 @@ impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
                 }
             }
             all
-        })
-    }
-
-    fn preview(&mut self, ask: Ask) -> Vec<Previewing> {
-        self.with(|parts| {
-            let previews = parts.iter_mut().flat_map(|part| part.preview(ask));
-            previews.collect()
         })
     }
 

@@ -43,8 +43,7 @@ fn part<Req, K: KeyExtractor<Req>>(
     keys.extract(request).map(|key| PartKey {
         key,
         ask: PartAsk {
-            cost: keys.cost(request),
-            priority: keys.priority(request),
+            weight: keys.weigh(request),
             shadow: options.shadow,
             silent: options.silent,
             stated: true,

@@ -1,14 +1,13 @@
 //! A request at one limit among several.
 
-use crate::key::{Priority, joint_cost};
-use crate::layer::gate::{Ask, AtGate, Look, Previewing};
+use crate::key::Weight;
+use crate::layer::gate::{Ask, AtGate, Look};
 use crate::respond::OwnRules;
 
 /// What a request asks of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PartAsk {
-    pub(crate) cost: u64,
-    pub(crate) priority: Priority,
+    pub(crate) weight: Weight,
     pub(crate) shadow: bool,
     /// The decision of the limit does not count among those of all limits.
     pub(crate) silent: bool,
@@ -35,17 +34,11 @@ impl<'a> Part<'a> {
         // Whether its decision is one of those that are stated or shared.
         let is_read = !self.ask.silent && (self.ask.stated || ask.shares);
         Ask {
-            cost: joint_cost(self.ask.cost, ask.cost),
-            priority: self.ask.priority.min(ask.priority),
+            weight: self.ask.weight.and(ask.weight),
             shadow: self.ask.shadow || ask.shadow,
             figures: ask.shadow || (ask.figures && is_read),
             ..ask
         }
-    }
-
-    /// What the limit would decide.
-    pub(crate) fn preview(&mut self, ask: Ask) -> Vec<Previewing> {
-        self.at.preview(self.ask(ask))
     }
 
     pub(super) fn look(&mut self, ask: Ask) -> Look {

@@ -16,7 +16,7 @@ use super::nested;
 use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::InFlight;
 use crate::error::Rejection;
-use crate::key::{Key, Networks, Predicate, Priority, Within};
+use crate::key::{Key, Networks, Predicate, Weight, Within};
 use crate::layer::{AtGate, Counts, Gate, Handle, Limiting, Part, PartAsk, Rate};
 use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
@@ -212,8 +212,7 @@ impl Active {
     pub(super) fn part<'a>(&'a self, at: &'a mut dyn AtGate) -> Part<'a> {
         let shadow = self.limit.shadow;
         let ask = PartAsk {
-            cost: 1,
-            priority: Priority::HIGH,
+            weight: Weight::default(),
             shadow,
             silent: shadow,
             stated: self.limit.headers.headers().is_some(),

@@ -2,8 +2,6 @@
 
 use std::io::{self, Read, Write};
 
-use http::Request;
-
 use super::active::{Active, LimitGate, MatchedLimits};
 use super::environment::Environment;
 use super::key::{PolicyKey, PolicyLimiter};
@@ -12,9 +10,7 @@ use super::report::Reloaded;
 use super::respond::AsInFile;
 use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::Permits;
-use crate::error::RateLimited;
-use crate::key::{Extracted, KeyExtractor};
-use crate::layer::{AllOf, Ask, Counts, Handle, LimitLayer, Limiting, Parts, Preview, all};
+use crate::layer::{AllOf, Counts, Handle, LimitLayer, Limiting};
 use crate::policy::file::{PolicyFile, Problem, Problems};
 use crate::respond::{Responder, Standard};
 use crate::saved::{SaveState, load_named, save_named};
@@ -179,52 +175,6 @@ impl PolicyHandle {
     /// ```
     pub fn counts_of(&self, name: &str) -> Option<Counts> {
         self.with(name, Active::counts)
-    }
-
-    /// Returns what each limit that applies to `request` would decide now, in the order of the file. Nothing is taken or
-    /// counted.
-    ///
-    /// # Errors
-    /// If the request would be rejected, as that of a client in a `[[deny]]` list, or a store cannot decide.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use axum::{body::Body, extract::Request};
-    /// use tower_throttle::Quota;
-    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
-    ///
-    /// let file = PolicyFile::from_toml(
-    ///     "version = 1\n[[limit]]\nname = \"api\"\nlimit = \"fixed_window 9/d\"\nkey = \"header:x-api-key\"",
-    /// )?;
-    /// let handle = PolicyLayer::new(file, Environment::new())?.handle();
-    /// let request = Request::get("/").header("x-api-key", "ann").body(Body::empty())?;
-    /// assert!(!handle.preview_request(&request).await?[0].is_limited());
-    /// let api = handle.limit("api").expect("in the file");
-    /// api.charge(&"ann".into(), 9).await?;
-    /// let preview = &handle.preview_request(&request).await?[0];
-    /// assert!(preview.is_limited());
-    /// assert_eq!((&*preview.name, preview.quota), ("api", Some(Quota::per_day(9))));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn preview_request<B>(
-        &self,
-        request: &Request<B>,
-    ) -> impl Future<Output = Result<Vec<Preview>, RateLimited>> + Send + use<B> {
-        let limits = self.backend();
-        let (cost, priority) = (limits.cost(request), limits.priority(request));
-        all(match limits.find(request, false) {
-            Extracted::Key(key) => {
-                let ask = Ask::peek(cost, priority, false);
-                Ok(limits.with(&key, &mut Vec::new(), |parts| {
-                    let previews = parts.iter_mut().flat_map(|part| part.preview(ask));
-                    previews.collect()
-                }))
-            }
-            Extracted::Skip => Ok(Vec::new()),
-            Extracted::Reject(rejection) => Err(rejection.into()),
-        })
     }
 
     /// The rate limits in memory.

@@ -17,7 +17,7 @@ impl<B> KeyExtractor<Request<B>> for PolicyLimits {
 
     /// A rejection of a limit is counted by that limit, and in shadow mode the others go on to decide.
     fn extract(&self, request: &Request<B>) -> Extracted<MatchedLimits> {
-        self.find(request, true)
+        self.find(request)
     }
 
     fn unread_proxy_header(&self, request: &Request<B>) -> bool {
@@ -30,8 +30,8 @@ impl<B> KeyExtractor<Request<B>> for PolicyLimits {
 }
 
 impl PolicyLimits {
-    /// The limits that apply to a request. If `counts`, each that has no key for it counts that.
-    pub(super) fn find<B>(&self, request: &Request<B>, counts: bool) -> Extracted<MatchedLimits> {
+    /// The limits that apply to a request. Each that has no key for it counts that.
+    fn find<B>(&self, request: &Request<B>) -> Extracted<MatchedLimits> {
         let generation = self.current();
         match generation.denies(request) {
             Ok(false) => {}
@@ -51,14 +51,10 @@ impl PolicyLimits {
                     let behind = active.behind(&key, request.headers());
                     limits.push((at + behind, key));
                 }
-                Extracted::Skip if counts => active.record(Event::Skipped, false),
-                Extracted::Skip => {}
+                Extracted::Skip => active.record(Event::Skipped, false),
                 Extracted::Reject(rejection) => {
                     let is_shadow = active.limit.shadow;
-                    if counts {
-                        let rejected = Event::Rejected(&rejection);
-                        active.record(rejected, is_shadow);
-                    }
+                    active.record(Event::Rejected(&rejection), is_shadow);
                     if !is_shadow {
                         return Extracted::Reject(rejection);
                     }

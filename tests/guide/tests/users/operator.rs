@@ -1,8 +1,8 @@
-//! An operator of a fleet whose limits are in a file: reloads, metrics, an outage of the store, and who is limited why.
+//! An operator of a fleet whose limits are in a file: reloads, metrics, and an outage of the store.
 
 use std::{fs, path::Path, sync::mpsc};
 
-use axum::{Router, extract::Request, http::StatusCode, routing::any};
+use axum::{Router, extract::Request, routing::any};
 use tower_throttle::policy::{Environment, PolicyFile, PolicyHandle, PolicyLayer, Reloaded};
 use tower_throttle::store::{
     Fallback,
@@ -68,26 +68,11 @@ fn machine(store: &Store, path: &Path) -> Result<Machine, Error> {
     let (sender, reports) = mpsc::channel();
     limits.watch(path, move |report| drop(sender.send(report)))?;
 
-    // For operators: whether a request like this one would be limited, and by which rule.
-    let asked = limits.clone();
-    let why = async move |request: Request| {
-        let path = request.uri().path().trim_start_matches("/why");
-        let mut like = Request::new(());
-        *like.uri_mut() = path.parse().map_err(|_| StatusCode::BAD_REQUEST)?;
-        *like.headers_mut() = request.headers().clone();
-        *like.extensions_mut() = request.extensions().clone();
-        let previews = asked.preview_request(&like).await;
-        let previews = previews.map_err(|error| error.status())?;
-        let lines = previews.iter().filter(|preview| preview.is_limited());
-        let lines = lines.map(|by| format!("{} {}", by.name, by.quota.expect("a rate")));
-        Ok::<_, StatusCode>(lines.collect::<Vec<_>>().join("\n"))
-    };
     let app = Router::new()
         .route("/search", any(async || "found"))
         .route("/orders", any(async || "ordered"))
         .route("/export", any(async || "exported"))
-        .layer(layer)
-        .route("/why/{*path}", any(why));
+        .layer(layer);
     Ok(Machine {
         app,
         limits,
@@ -131,7 +116,7 @@ impl Machine {
 }
 
 #[tokio::test]
-async fn limits_change_are_counted_and_explained_and_outlast_an_outage() -> Result<(), Error> {
+async fn limits_change_are_counted_and_outlast_an_outage() -> Result<(), Error> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let folder = std::env::temp_dir().join(format!("users-operator-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -148,9 +133,6 @@ async fn limits_change_are_counted_and_explained_and_outlast_an_outage() -> Resu
         (a.admitted("/search").await, b.admitted("/search").await),
         (2, 2)
     );
-    assert_eq!(a.get("/why/orders").await, (200, "orders 4/h".to_owned()));
-    assert_eq!(a.get("/why/search").await, (200, "search 2/min".to_owned()));
-    assert_eq!(a.get("/why/export").await, (200, String::new()));
 
     // The file is wrong, and then right.
     fs::write(&path, POLICIES.replace("client_ip", "client_ipp"))?;
