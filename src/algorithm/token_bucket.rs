@@ -191,15 +191,6 @@ impl TokenBucket {
         steps.saturating_mul(self.step).saturating_sub(since)
     }
 
-    #[cold]
-    fn take_in_steps(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
-        let mut decision = self.bucket.take(state, self.refilled_at(now), cost);
-        let until = |span| Duration::from_nanos(self.until_refill(nanos(span), now));
-        decision.retry_after = decision.retry_after.map(until);
-        decision.reset_after = until(decision.reset_after);
-        decision
-    }
-
     fn of_quota(&self, quota: Quota) -> Self {
         let bucket = Bucket {
             debt: self.bucket.debt,
@@ -259,10 +250,14 @@ impl Algorithm for TokenBucket {
     )]
     #[inline(always)]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
+        let mut decision = self.bucket.take(state, self.refilled_at(now), cost);
+        // Not in a function that returns a decision: see `deny` of a table.
         if self.step > 0 {
-            return self.take_in_steps(state, now, cost);
+            let until = |span| Duration::from_nanos(self.until_refill(nanos(span), now));
+            decision.retry_after = decision.retry_after.map(until);
+            decision.reset_after = until(decision.reset_after);
         }
-        self.bucket.take(state, now, cost)
+        decision
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {

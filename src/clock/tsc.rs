@@ -182,14 +182,15 @@ impl Tsc {
         if passed < line.valid_counts && last <= count {
             return line.base_ns + scaled(passed, line.rate);
         }
-        self.read_instant(line, source)
+        self.read_instant(source)
     }
 
-    /// Starts the line after `line`.
+    /// Starts the next line.
     #[cold]
-    fn read_instant(&self, line: Line, source: &impl TimeSource) -> u64 {
+    fn read_instant(&self, source: &impl TimeSource) -> u64 {
         let mut calibration = self.calibration.borrow_mut();
-        let next = calibration.next_line(source.instant(), line.end(), source);
+        let floor = self.line.get().end();
+        let next = calibration.next_line(source.instant(), floor, source);
         self.line.set(next);
         next.base_ns
     }
