@@ -1,12 +1,6 @@
 //! A limiter whose states are in a store with a compare-and-swap.
 
-use std::{
-    fmt,
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-};
+use std::{fmt, future::Future, sync::Arc};
 
 use tokio::{runtime::Handle, sync::oneshot};
 
@@ -29,10 +23,10 @@ use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::quota::Quota;
 use crate::store::{
     any::{AnyDecision, any},
-    deadline::{Deadline, within},
+    deadline::within,
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
-    remote::{BreakerCounts, DenyCache, RemoteKey, check_name, key_name, runtime},
+    remote::{BreakerCounts, DenyCache, RemoteKey, check_name, key_name},
 };
 use crate::sync::Ordering;
 
@@ -73,8 +67,6 @@ pub struct CasCounts {
     pub swaps: u64,
     /// Swaps that found another version, because another machine had changed the key.
     pub conflicts: u64,
-    /// Calls that wait behind those that are being decided.
-    pub queued: usize,
 }
 
 impl<S: CasStore, A: Algorithm> Cas<S, A> {
@@ -135,7 +127,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
             loads: shared.loads.load(Ordering::Relaxed),
             swaps: shared.swaps.load(Ordering::Relaxed),
             conflicts: shared.conflicts.load(Ordering::Relaxed),
-            queued: self.inner.lanes.queued(),
         }
     }
 
@@ -173,10 +164,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
 
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, op: Op) -> AnyDecision {
         let Self { inner, decider } = self;
-        let runtime = match runtime(S::NAME) {
-            Ok(runtime) => runtime,
-            Err(error) => return AnyDecision::ready(Err(error)),
-        };
         let mut key = key_name(&inner.name_prefix, key);
         key.push_str(&decider.layout);
         let now = MonotonicClock.now();
@@ -198,7 +185,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
             version,
             reply_tx: None,
         };
-        let sent = inner.send(runtime, waiting);
+        let sent = inner.send(waiting);
         sent.unwrap_or_else(|error| AnyDecision::ready(Err(error)))
     }
 }
@@ -254,33 +241,42 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         (lane, tasks)
     }
 
-    /// Queues a call, and starts a task if none decides the calls of its lane. If there are no others, its caller sends
-    /// it.
-    fn send(
-        self: &Arc<Self>,
-        runtime: Handle,
-        mut waiting: Waiting<A>,
-    ) -> Result<AnyDecision, StoreError> {
+    /// Sends a call: its caller does if there are no others in the lane.
+    fn send(self: &Arc<Self>, waiting: Waiting<A>) -> Result<AnyDecision, StoreError> {
         let (lane, tasks) = self.lane_of(&waiting);
-        let (now, deadline) = (waiting.queued_at, waiting.deadline);
-        let ends_by = self.ends_by(now);
+        let ends_by = self.ends_by(waiting.queued_at);
+        let now = waiting.queued_at;
         if tasks == IN_FLIGHT && self.lanes.enter_alone(&lane, now, ends_by) {
             let inner = Arc::clone(self);
             let alone = Alone { inner, lane };
-            return Ok(AnyDecision::pending(alone.send(runtime, waiting)));
+            return Ok(AnyDecision::pending(alone.send(waiting)));
         }
-        let call = waiting.call.clone();
+        self.queue(&lane, tasks, waiting).map(AnyDecision::pending)
+    }
+
+    /// Queues a call, and starts a task if fewer than so many decide the calls of its lane.
+    fn queue(
+        self: &Arc<Self>,
+        lane: &Lane,
+        tasks: usize,
+        mut waiting: Waiting<A>,
+    ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + use<S, A>, StoreError>
+    {
+        let (now, deadline) = (waiting.queued_at, waiting.deadline);
+        let (call, inner) = (waiting.call.clone(), Arc::clone(self));
         let (reply_tx, reply) = oneshot::channel();
         waiting.reply_tx = Some(reply_tx);
-        let place = self.lanes.push(&lane, waiting, tasks, (now, ends_by));
+        let runtime = self.shared.runtime()?;
+        let place = self
+            .lanes
+            .push(lane, waiting, tasks, (now, self.ends_by(now)));
         let too_many = |_| StoreError::not_sent(format!("{}: too many calls are queued", S::NAME));
         if let Some(place) = place.map_err(too_many)? {
             let inner = Arc::clone(self);
-            self.shared.runtime()?.spawn(Driver { inner, place }.run());
+            runtime.spawn(Driver { inner, place }.run());
         }
         RemoteMetrics(S::NAME).call_queued();
-        let inner = Arc::clone(self);
-        Ok(AnyDecision::pending(async move {
+        Ok(async move {
             let decided = match within(deadline, reply).await {
                 Some(Ok(decided)) => decided,
                 Some(Err(_)) => Err(Failure::RuntimeShutDown.in_store(S::NAME)),
@@ -288,7 +284,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
                 None => Err(inner.shared.deadline_exceeded()),
             };
             inner.end(&call, now, decided)
-        }))
+        })
     }
 
     /// The result of a call for its caller.
@@ -308,28 +304,16 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
 }
 
 impl<S: CasStore, A: Algorithm> Alone<S, A> {
-    /// Sends a call in the runtime in which it was made. A task would cost two changes between tasks.
-    async fn send(self, runtime: Handle, waiting: Waiting<A>) -> Result<Decision, StoreError> {
-        let inner = &self.inner;
+    /// Sends a call in the runtime in which it is made. A task would cost two changes between tasks.
+    async fn send(self, waiting: Waiting<A>) -> Result<Decision, StoreError> {
+        let Self { inner, lane } = &self;
+        if Handle::try_current().is_err() {
+            return inner.queue(lane, IN_FLIGHT, waiting)?.await;
+        }
         let ends_at = waiting.deadline;
         let program = Calls::new(inner, vec![waiting], None);
-        let mut sending = pin!(inner.run_program(&program, ends_at));
-        let mut deadline = Deadline::new(ends_at);
-        let decided = poll_fn(|cx| {
-            let is_elsewhere = Handle::try_current().is_err();
-            let entered = is_elsewhere.then(|| runtime.enter());
-            let sent = sending.as_mut().poll(cx);
-            drop(entered);
-            match sent {
-                // The timers of that runtime may not run.
-                Poll::Pending if is_elsewhere => {
-                    let expired = deadline.poll(cx);
-                    expired.map(|()| Err(inner.shared.deadline_exceeded()))
-                }
-                sent => sent,
-            }
-        });
-        let decided = decided.await.and_then(|mut results| results.swap_remove(0));
+        let decided = inner.run_program(&program, ends_at).await;
+        let decided = decided.and_then(|mut results| results.swap_remove(0));
         let call = &program.own[0];
         let decided = inner.learn(call, program.asked_at, decided);
         inner.end(&call.call, call.queued_at, decided)

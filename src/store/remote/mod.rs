@@ -15,7 +15,7 @@ mod slots;
 mod task;
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
-pub(crate) use self::connector::{Connect, Connector, Pick};
+pub(crate) use self::connector::{Connect, Connector, Taken};
 pub use self::{
     breaker::BreakerCounts,
     key::{KeyName, RemoteKey},

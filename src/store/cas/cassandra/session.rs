@@ -18,7 +18,7 @@ use super::{
     error::{from_new_session, from_prepare},
 };
 use crate::error::StoreError;
-use crate::store::remote::{Connect, Connector, Pick};
+use crate::store::remote::Connect;
 
 /// Where the session comes from.
 #[derive(Clone)]
@@ -160,40 +160,29 @@ impl Table {
     }
 }
 
-impl Connector<Table> {
-    pub(super) async fn prepared(self: &Arc<Self>) -> Result<Arc<Prepared>, StoreError> {
-        self.get(only).await
-    }
-}
-
-/// The only one that there is, if its runtime runs.
-fn only(made: &mut Vec<Arc<Prepared>>) -> Pick<Arc<Prepared>, Arc<Prepared>> {
-    let has_ended =
-        |made: &Arc<Prepared>| made.runtime.as_ref().is_some_and(AbortHandle::is_finished);
-    let mut unusable = Vec::new();
-    if made.last().is_some_and(has_ended) {
-        unusable = std::mem::take(made);
-    }
-    Pick {
-        picked: made.last().cloned(),
-        wants_another: made.is_empty(),
-        unusable,
-    }
-}
-
 impl Connect for Table {
-    type Connection = Arc<Prepared>;
+    type Connection = Prepared;
 
     const STORE: &'static str = "Cassandra";
-    const WHAT: &'static str = "connection";
     const PAUSE: Duration = Duration::from_millis(200);
+    /// The driver replaces connections that break.
+    const SILENCE: Duration = Duration::MAX;
 
     /// To a node, which has to name the others and to prepare the statements.
     fn timeout(&self) -> Duration {
         Duration::from_secs(20)
     }
 
-    async fn connect(&self) -> Result<Arc<Prepared>, StoreError> {
+    /// Its runtime runs.
+    fn is_open(&self, prepared: &Prepared) -> bool {
+        let has_ended = prepared
+            .runtime
+            .as_ref()
+            .is_some_and(AbortHandle::is_finished);
+        !has_ended
+    }
+
+    async fn connect(&self) -> Result<Prepared, StoreError> {
         let session = self.source.session().await?;
         self.agreement.check(&session)?;
         let prepared = self.prepare(&session).await;
@@ -201,13 +190,13 @@ impl Connect for Table {
             prepared.map_err(|error| from_prepare(&error, &self.cql.table))?;
         let is_own = matches!(self.source, Source::Builder(_));
         let runtime = is_own.then(|| tokio::spawn(std::future::pending::<()>()).abort_handle());
-        Ok(Arc::new(Prepared {
+        Ok(Prepared {
             session,
             runtime,
             load,
             insert,
             update,
-        }))
+        })
     }
 }
 

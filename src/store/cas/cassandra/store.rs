@@ -80,7 +80,7 @@ impl Cassandra {
             agreement: Agreement::default(),
         };
         Self {
-            prepared: Connector::new(table, Vec::new()),
+            prepared: Connector::new(table),
         }
     }
 
@@ -89,7 +89,7 @@ impl Cassandra {
         let mut table = self.prepared.settings().clone();
         change(&mut table);
         Self {
-            prepared: Connector::new(table, Vec::new()),
+            prepared: Connector::new(table),
         }
     }
 
@@ -194,7 +194,7 @@ impl CasStore for Cassandra {
     const NAME: &'static str = "Cassandra";
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
-        let statements = self.prepared.prepared().await?;
+        let statements = self.prepared.get().await?;
         let session = &statements.session;
         let result = session.execute_unpaged(&statements.load, (key,)).await;
         rows::loaded(result.map_err(|error| self.error(&error))?)
@@ -207,7 +207,7 @@ impl CasStore for Cassandra {
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        let statements = self.prepared.prepared().await?;
+        let statements = self.prepared.get().await?;
         let session = &statements.session;
         let (ttl, version) = (ttl_seconds(ttl, unix_time().as_secs()), bits(new.version));
         let written = (ttl, version, &new.bytes, key);

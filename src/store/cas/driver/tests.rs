@@ -218,8 +218,6 @@ async fn a_deadline_holds_for_all_that_wait() {
     let results = queued(&limit, (0..500).map(|call| call % 100)).await;
     assert!(results.iter().all(Result::is_err));
     assert_eq!(begun.elapsed(), ROUND_TRIP / 5 + DEADLINE);
-    sleep(DEADLINE).await;
-    assert_eq!(limit.counts().queued, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,7 +229,6 @@ async fn a_call_that_is_dropped_before_it_is_sent_leaves_nothing() {
     drop([7, 8, 9].map(|key| limit.decide(&key, 1)));
     assert!(first.await.expect("no panic").is_ok());
     sleep(DEADLINE).await;
-    assert_eq!(limit.counts().queued, 0);
     assert_eq!(store.store.keys().len(), 1);
     let decision = limit.decide(&7, 1).await.expect("a decision");
     assert_eq!(decision.remaining(), 3, "two were counted");

@@ -1,16 +1,6 @@
 //! A few connections that calls share, made when they are needed and replaced when they break.
 
-use std::{
-    collections::HashMap,
-    future::Future,
-    ops::Deref,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::Handle,
@@ -23,20 +13,13 @@ use tokio_postgres::{
 };
 
 use super::error::Failed;
-use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::remote::{Connect, Connector, Pick, task_runtime};
+use crate::store::remote::{Connect, Connector, Taken, task_runtime};
 use crate::sync::{Mutex, lock};
 
 const DEFAULT_SIZE: usize = 4;
-/// If every connection has so many calls in flight, another one is made.
-const CALLS_PER_CONNECTION: usize = 4;
 /// A statement that waits for the lock of a row delays all behind it. A caller waits no longer anyway.
 const SETTINGS: &str = "SET lock_timeout = '100ms'";
-/// A connection with so many calls in a row without a reply, and none for [`SILENCE`], counts as dead.
-const MAX_UNANSWERED: usize = 3;
-/// Longer than a wait for a lock.
-const SILENCE: Duration = Duration::from_secs(1);
 
 /// A few connections that all calls share, and one for transactions. One transaction runs at a time. Threads of this
 /// crate serve them, so that a runtime that is busy does not hold locks for longer.
@@ -47,15 +30,15 @@ pub(super) struct Pool {
     exclusive: Arc<Connector<Settings>>,
     /// Of the only transaction.
     transaction: Arc<Semaphore>,
-    size: usize,
 }
 
 /// How connections are made.
 #[derive(Clone)]
-struct Settings {
+pub(super) struct Settings {
     dial: Arc<dyn Fn() -> Dialing + Send + Sync>,
     /// Whether a session is of one client alone.
     has_session: bool,
+    size: usize,
 }
 
 type Dialing = Pin<Box<dyn Future<Output = Result<Client, Error>> + Send>>;
@@ -77,70 +60,56 @@ impl Pool {
                 Ok(client)
             })
         };
-        let settings = Settings {
+        Self::from_settings(Settings {
             dial: Arc::new(dial),
             has_session: true,
-        };
-        Self::from_settings(settings, DEFAULT_SIZE)
+            size: DEFAULT_SIZE,
+        })
     }
 
     pub(super) fn with_size(&self, size: usize) -> Self {
-        Self::from_settings(self.connector.settings().clone(), size)
+        Self::from_settings(Settings {
+            size,
+            ..self.connector.settings().clone()
+        })
     }
 
     /// The same behind a proxy that gives one session to several clients.
     pub(super) fn without_sessions(&self) -> Self {
-        let settings = Settings {
+        Self::from_settings(Settings {
             has_session: false,
             ..self.connector.settings().clone()
-        };
-        Self::from_settings(settings, self.size)
+        })
     }
 
     pub(super) fn has_sessions(&self) -> bool {
         self.connector.settings().has_session
     }
 
-    fn from_settings(settings: Settings, size: usize) -> Self {
+    fn from_settings(settings: Settings) -> Self {
+        let one = Settings {
+            size: 1,
+            ..settings.clone()
+        };
         Self {
-            exclusive: Connector::new(settings.clone(), Vec::new()),
-            connector: Connector::new(settings, Vec::new()),
+            exclusive: Connector::new(one),
+            connector: Connector::new(settings),
             transaction: Arc::new(Semaphore::new(1)),
-            size,
         }
     }
 
     /// Takes a connection for one statement.
     pub(super) async fn get(&self) -> Result<TakenLink, StoreError> {
-        self.connector.get(|links| pick(links, self.size)).await
+        self.connector.get().await
     }
 
-    /// Takes the connection of transactions, which no other call uses until it is dropped.
-    pub(super) async fn get_exclusive(&self) -> Result<TakenLink, StoreError> {
+    /// Takes the connection of transactions, which no other call uses until both are dropped.
+    pub(super) async fn get_exclusive(
+        &self,
+    ) -> Result<(OwnedSemaphorePermit, TakenLink), StoreError> {
         let closed = |error| StoreError::new(format!("PostgreSQL: {error}"), true);
         let turn = Arc::clone(&self.transaction).acquire_owned().await;
-        let permit = turn.map_err(closed)?;
-        let mut link = self.exclusive.get(|links| pick(links, 1)).await?;
-        link.permit = Some(permit);
-        Ok(link)
-    }
-}
-
-/// The connection with the fewest calls in flight.
-fn pick(links: &mut Vec<Arc<Link>>, size: usize) -> Pick<TakenLink, Arc<Link>> {
-    let mut unusable = Vec::new();
-    if !links.iter().all(|link| link.is_usable()) {
-        let all = std::mem::take(links).into_iter();
-        (*links, unusable) = all.partition(|link| link.is_usable());
-    }
-    // Each call has one, beside the one here.
-    let in_flight = |link: &Arc<Link>| Arc::strong_count(link) - 1;
-    let least = links.iter().min_by_key(|link| in_flight(link));
-    let is_busy = least.is_none_or(|link| in_flight(link) >= CALLS_PER_CONNECTION);
-    Pick {
-        picked: least.map(TakenLink::new),
-        wants_another: is_busy && links.len() < size,
-        unusable,
+        Ok((turn.map_err(closed)?, self.exclusive.get().await?))
     }
 }
 
@@ -153,24 +122,11 @@ pub(super) struct Link {
     pub(super) client: Client,
     /// Those that were prepared, by their text.
     statements: Mutex<HashMap<String, Statement>>,
-    /// Calls that were dropped since the last reply.
-    unanswered: AtomicUsize,
-    /// When the last reply came, in nanoseconds.
-    replied_at: AtomicU64,
-    given_up: AtomicBool,
 }
 
-impl Link {
-    fn new(client: Client) -> Arc<Self> {
-        Arc::new(Self {
-            client,
-            statements: Mutex::default(),
-            unanswered: AtomicUsize::new(0),
-            replied_at: AtomicU64::new(MonotonicClock.now().as_nanos()),
-            given_up: AtomicBool::new(false),
-        })
-    }
+pub(super) type TakenLink = Taken<Settings>;
 
+impl Link {
     /// The statement for this text. Calls that need it at the same time may each prepare it.
     pub(super) async fn prepared(
         &self,
@@ -186,72 +142,15 @@ impl Link {
         lock(&self.statements).insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }
-
-    fn is_usable(&self) -> bool {
-        !self.given_up.load(Ordering::Relaxed) && !self.client.is_closed()
-    }
-
-    fn count_silence(&self) {
-        let unanswered = self.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
-        let replied_at = Tick::from_nanos(self.replied_at.load(Ordering::Relaxed));
-        let silence = MonotonicClock.now().since(replied_at);
-        if unanswered >= MAX_UNANSWERED && silence >= SILENCE {
-            self.given_up.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A connection that is taken for one statement or one transaction.
-pub(super) struct TakenLink {
-    link: Arc<Link>,
-    replied: bool,
-    /// Of a transaction. The next one begins when it is dropped.
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-impl TakenLink {
-    fn new(link: &Arc<Link>) -> Self {
-        Self {
-            link: Arc::clone(link),
-            replied: false,
-            permit: None,
-        }
-    }
-
-    /// Gives it back after the server's reply. No other call gets it if it is of no use any more.
-    pub(super) fn release<T>(mut self, result: &Result<T, Failed>) {
-        self.replied = true;
-        let now = MonotonicClock.now().as_nanos();
-        self.link.replied_at.store(now, Ordering::Relaxed);
-        self.link.unanswered.store(0, Ordering::Relaxed);
-        if result.as_ref().is_err_and(Failed::is_of_connection) {
-            self.link.given_up.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for TakenLink {
-    fn drop(&mut self) {
-        if !self.replied {
-            self.link.count_silence();
-        }
-    }
-}
-
-impl Deref for TakenLink {
-    type Target = Link;
-
-    fn deref(&self) -> &Link {
-        &self.link
-    }
 }
 
 impl Connect for Settings {
-    type Connection = Arc<Link>;
+    type Connection = Link;
 
     const STORE: &'static str = "PostgreSQL";
-    const WHAT: &'static str = "connection";
     const PAUSE: Duration = Duration::from_millis(100);
+    /// Longer than a wait for a lock.
+    const SILENCE: Duration = Duration::from_secs(1);
 
     fn timeout(&self) -> Duration {
         Duration::from_secs(2)
@@ -261,13 +160,22 @@ impl Connect for Settings {
         task_runtime(Self::STORE, true)
     }
 
-    async fn connect(&self) -> Result<Arc<Link>, StoreError> {
+    fn most(&self) -> usize {
+        self.size
+    }
+
+    fn is_open(&self, link: &Link) -> bool {
+        !link.client.is_closed()
+    }
+
+    async fn connect(&self) -> Result<Link, StoreError> {
         let connected = async {
             let client = (self.dial)().await?;
             if self.has_session {
                 client.batch_execute(SETTINGS).await?;
             }
-            Ok(Link::new(client))
+            let statements = Mutex::default();
+            Ok(Link { client, statements })
         };
         connected
             .await

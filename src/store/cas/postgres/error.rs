@@ -125,10 +125,6 @@ impl Failed {
     pub(super) fn into_error(self) -> StoreError {
         self.error
     }
-
-    pub(super) fn is_of_connection(&self) -> bool {
-        self.class == Class::BadConnection
-    }
 }
 
 /// An error that is not about the statement.

@@ -13,7 +13,7 @@ use tokio_postgres::{
 };
 
 use super::{
-    connections::{Link, Parameter},
+    connections::{Link, Parameter, TakenLink},
     error::{Class, Failed},
     sql::{MAX_SLACK, MIN_SLACK},
     store::PostgreSql,
@@ -85,7 +85,7 @@ impl PostgreSql {
         if result.is_ok() {
             self.sweep(&link, new.version);
         }
-        link.release(&result);
+        release(link, &result);
         let rows = match result {
             Err(failed) if failed.class == Class::Conflict => Vec::new(),
             result => result?,
@@ -128,7 +128,7 @@ impl PostgreSql {
         let link = self.pool.get().await?;
         let result = link.client.batch_execute(statements).await;
         let result = result.map_err(|error| self.failed(&error));
-        link.release(&result);
+        release(link, &result);
         result
     }
 
@@ -138,14 +138,14 @@ impl PostgreSql {
     /// If it is dropped, the transaction is rolled back, unless it is committed already.
     pub(super) async fn run_program<Q: Program>(&self, program: &Q) -> Result<Q::Reply, Failed> {
         loop {
-            let link = self.pool.get_exclusive().await?;
+            let (_turn, link) = self.pool.get_exclusive().await?;
             let mut open = Open(Some(&link.client));
             let result = self.run_on(&link, program).await;
             if result.is_ok() {
                 open.0 = None;
             }
             drop(open);
-            link.release(&result);
+            release(link, &result);
             match result {
                 // It had no effect.
                 Err(failed) if matches!(failed.class, Class::Conflict | Class::TooSlow) => {}
@@ -205,7 +205,7 @@ impl PostgreSql {
     async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failed> {
         let link = self.pool.get().await?;
         let result = self.query_on(&link, sql, parameters).await;
-        link.release(&result);
+        release(link, &result);
         result
     }
 
@@ -270,6 +270,11 @@ impl PostgreSql {
     fn get<'a, T: FromSql<'a>>(&self, row: &'a Row, column: usize) -> Result<T, Failed> {
         row.try_get(column).map_err(|error| self.failed(&error))
     }
+}
+
+/// Gives a connection back after the server's reply. No other call gets it if it is of no use any more.
+fn release<T>(link: TakenLink, result: &Result<T, Failed>) {
+    link.release(matches!(result, Err(failed) if failed.class == Class::BadConnection));
 }
 
 /// The only row of a result.

@@ -1,7 +1,6 @@
 //! The names of the provided keys.
 
 use std::{
-    borrow::Cow,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
@@ -59,12 +58,6 @@ impl RemoteKey for () {
     fn write(&self, _: &mut KeyName) {}
 }
 
-impl RemoteKey for bool {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
 impl RemoteKey for str {
     fn write(&self, name: &mut KeyName) {
         name.push_bytes(self.as_bytes());
@@ -87,12 +80,6 @@ impl RemoteKey for u8 {
     }
 }
 
-impl RemoteKey for u16 {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
 impl RemoteKey for u32 {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
@@ -100,18 +87,6 @@ impl RemoteKey for u32 {
 }
 
 impl RemoteKey for u64 {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
-impl RemoteKey for u128 {
-    fn write(&self, name: &mut KeyName) {
-        name.push_display(self);
-    }
-}
-
-impl RemoteKey for usize {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
     }
@@ -141,7 +116,7 @@ impl RemoteKey for SocketAddr {
             Self::V4(address) => name.push_display(address),
             // Its `Display` leaves out the flow label, which `Hash` includes.
             Self::V6(address) => {
-                let (host, port) = (self.ip(), address.port());
+                let (host, port) = (self.ip(), u32::from(address.port()));
                 ((host, port), (address.flowinfo(), address.scope_id())).write(name);
             }
         }
@@ -204,12 +179,6 @@ impl<K: RemoteKey + ?Sized> RemoteKey for Box<K> {
 }
 
 impl<K: RemoteKey + ?Sized> RemoteKey for Arc<K> {
-    fn write(&self, name: &mut KeyName) {
-        (**self).write(name);
-    }
-}
-
-impl<K: RemoteKey + ToOwned + ?Sized> RemoteKey for Cow<'_, K> {
     fn write(&self, name: &mut KeyName) {
         (**self).write(name);
     }

@@ -1,5 +1,4 @@
 use std::{
-    borrow::Cow,
     collections::HashMap,
     fmt::Debug,
     net::{IpAddr, SocketAddr, SocketAddrV6},
@@ -47,11 +46,7 @@ fn short_plain_keys_are_written_verbatim() {
 
 #[test]
 fn keys_of_each_type_are_written() {
-    assert_eq!(name(true), "{p:q:true}");
     assert_eq!(name(1_u8), "{p:q:1}");
-    assert_eq!(name(2_u16), "{p:q:2}");
-    assert_eq!(name(u128::MAX), format!("{{p:q:{}}}", u128::MAX));
-    assert_eq!(name(3_usize), "{p:q:3}");
     assert_eq!(name(-5_i32), "{p:q:-5}");
     assert_eq!(name(-6_i64), "{p:q:-6}");
     let v4 = SocketAddr::from(([127, 0, 0, 1], 80));
@@ -64,12 +59,11 @@ fn keys_of_each_type_are_written() {
     assert_eq!(name("route".to_owned()), "{p:q:route}");
     assert_eq!(name(Box::<str>::from("box")), "{p:q:box}");
     assert_eq!(name(Arc::<str>::from("arc")), "{p:q:arc}");
-    assert_eq!(name(Cow::Borrowed("cow")), "{p:q:cow}");
     assert_eq!(name(vec!["a", "b"]), "{p:q:2,a,b}");
     let slice: &[&str] = &["a", "b"];
     assert_eq!(name(slice), "{p:q:2,a,b}");
     assert_eq!(name(Some("some")), "{p:q:+,some}");
-    assert_eq!(name(("a", 1_u8, true)), "{p:q:a,1,true}");
+    assert_eq!(name(("a", 1_u8, 2_u32)), "{p:q:a,1,2}");
     assert_eq!(name(MatchedPath::key("/users")), "{p:q:+,/users}");
 }
 
