@@ -366,7 +366,7 @@ impl RateLimited {
     }
 
     /// Whether the request costs more than is ever granted at once, so that retrying is useless.
-    pub const fn is_permanent(&self) -> bool {
+    pub(crate) const fn is_permanent(&self) -> bool {
         match self.decision() {
             Some(decision) => decision.retry_after.is_none(),
             None => false,

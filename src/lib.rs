@@ -150,7 +150,7 @@ mod limiter;
 #[cfg(doc)]
 mod picture;
 pub mod policy;
-pub mod queue;
+mod queue;
 mod quota;
 mod receipt;
 pub mod respond;

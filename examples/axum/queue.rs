@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::{Router, body::Body, extract::Request, http::StatusCode, routing::get};
 use tokio::{task::JoinSet, time::Instant};
 use tower::ServiceExt;
-use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::WhenFull};
+use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer};
 
 async fn export() -> &'static str {
     "a long table"
@@ -24,7 +24,7 @@ async fn main() {
         .name("export")
         // The bound on queued requests over all keys.
         .seats(6)
-        .when_full(WhenFull::Deny);
+        .deny_when_full();
     let handle = limit.handle();
     let app = Router::new().route("/export", get(export)).layer(limit);
 

@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use tower_throttle::{
     AnyAlgorithm, Decision, Handle, HeaderKey, Headers, Local, RateLimitLayer,
     key::{Priority, Secret},
-    queue::WhenFull,
     store::{Backend, IntoBackend, SaveState},
 };
 
@@ -54,10 +53,7 @@ impl Route {
     pub(crate) fn local(policy: &Policy) -> Self {
         let mut limit = layer(policy.algorithm().clone());
         if let Some((queue, max_wait)) = policy.queue() {
-            limit = limit
-                .queue(queue)
-                .seats(MAX_WAITING)
-                .when_full(WhenFull::Deny);
+            limit = limit.queue(queue).seats(MAX_WAITING).deny_when_full();
             if let Some(max_wait) = max_wait {
                 limit = limit.max_wait(max_wait);
             }

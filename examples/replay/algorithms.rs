@@ -73,10 +73,9 @@ fn sliding_grid(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, Strin
     }
     if let Some(cells) = fields.number("cells")? {
         let cells = usize::try_from(cells).unwrap_or(usize::MAX);
-        if !(1..=SlidingGrid::MAX_CELLS).contains(&cells) {
-            let most = SlidingGrid::MAX_CELLS;
+        if !(1..=60).contains(&cells) {
             return Err(format!(
-                "cells: {cells} is not allowed; give a number from 1 to {most}"
+                "cells: {cells} is not allowed; give a number from 1 to 60"
             ));
         }
         grid = grid.cells(cells);

@@ -99,7 +99,7 @@ impl Policy {
             } => {
                 let grid = SlidingGrid::new(quota).offset(span(offset));
                 let cells = Some(usize::from(cells));
-                let in_range = |cells: &usize| (1..=SlidingGrid::MAX_CELLS).contains(cells);
+                let in_range = |cells: &usize| (1..=60).contains(cells);
                 let grid = grid.cells(cells.filter(in_range)?);
                 AnyAlgorithm::new(if strict { grid.strict() } else { grid })
             }

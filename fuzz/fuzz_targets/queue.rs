@@ -19,10 +19,7 @@ use libfuzzer_sys::fuzz_target;
 use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
-use tower_throttle::{
-    AsError, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited,
-    queue::{Order, WhenFull},
-};
+use tower_throttle::{AsError, LeakyBucket, Local, Quota, RateLimitLayer, RateLimited};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -198,17 +195,15 @@ async fn run(input: &Input) {
         .queue(units)
         .cost(|job: &Job| job.cost)
         .respond(AsError)
-        .seats(seats)
-        .when_full(WhenFull::Deny);
+        .seats(seats);
+    // Shares its seats with `service`; used to take and count them.
+    let waits_for_seats = layer.clone();
+    let layer = layer.deny_when_full();
     let handle = layer.handle();
     let recorder = Recorder(Arc::default());
     let mut service = layer.layer(recorder.clone());
-    let mut newest_service = layer.clone().order(Order::Newest).layer(recorder.clone());
-    // Shares its seats with `service`; used to take and count them.
-    let seated = layer
-        .clone()
-        .when_full(WhenFull::Pending)
-        .layer(recorder.clone());
+    let mut newest_service = layer.clone().newest_first().layer(recorder.clone());
+    let seated = waits_for_seats.layer(recorder.clone());
     let mut ready_services = Vec::new();
     let mut models = [QueueModel::default(), QueueModel::default()];
     let mut calls: Vec<(usize, Job, Arc<TestWaker>, Pin<Box<_>>)> = Vec::new();

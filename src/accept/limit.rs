@@ -95,16 +95,6 @@ impl ConnectionLimit {
         self
     }
 
-    /// The number of leading bits of an IPv4 address that make one client; 32 by default.
-    ///
-    /// # Panics
-    /// If `bits` is 0 or above 32.
-    #[track_caller]
-    pub fn v4_prefix(mut self, bits: u8) -> Self {
-        self.clients = self.clients.v4_prefix(bits);
-        self
-    }
-
     /// The number of leading bits of an IPv6 address that make one client; 64 by default.
     ///
     /// # Panics

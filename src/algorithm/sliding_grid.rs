@@ -65,7 +65,7 @@ static STRICT: Setting = Setting::one_of("strict", &["false", "true"]);
 
 impl SlidingGrid {
     /// The most cells that a window may have.
-    pub const MAX_CELLS: usize = 60;
+    const MAX_CELLS: usize = 60;
 
     /// Creates a grid of ten cells. A cell begins at the zero of the limiter's clock. A quota with a
     /// burst is refused when a limiter is built.
@@ -76,7 +76,7 @@ impl SlidingGrid {
     /// Sets the number of cells.
     ///
     /// # Panics
-    /// If that is 0 or above [`MAX_CELLS`](Self::MAX_CELLS).
+    /// If that is 0 or above 60.
     #[must_use]
     #[track_caller]
     pub fn cells(self, cells: usize) -> Self {

@@ -11,8 +11,11 @@ use std::{
     time::Duration,
 };
 
+use http::Response;
+use http_body::Body;
+
 use super::adaptive::Outcome;
-use super::hold::{Hold, UntilBodyEnds};
+use super::hold::{PermitBody, UntilBodyEnds, UntilResponse, hold, outcome};
 use super::keep::HeldPermits;
 use super::line::PermitsOfKey;
 use super::permit::Permit;
@@ -251,13 +254,52 @@ impl<K: Hash, H, P: PermitSource<K>> AtGate for AtInFlight<'_, K, H, P> {
     }
 }
 
-impl<K: Hash, Res, H: Hold<Res>, P: PermitSource<K>> Exit<K, Res> for InFlight<H, P> {
-    type Response = H::Response;
+impl<K: Hash, B: Body, P: PermitSource<K>> Exit<K, Response<B>> for InFlight<UntilBodyEnds, P> {
+    type Response = Response<PermitBody<B>>;
 
     #[inline]
-    fn exit<E>(entry: InFlightEntry, result: Result<Res, E>) -> Result<H::Response, E> {
-        InFlight::<H>::exit_all([entry], result)
+    fn exit<E>(entry: InFlightEntry, result: Result<Response<B>, E>) -> Result<Self::Response, E> {
+        <InFlight>::hold_all([entry], result)
     }
+}
+
+impl<K: Hash, Res, P: PermitSource<K>> Exit<K, Res> for InFlight<UntilResponse, P> {
+    type Response = Res;
+
+    #[inline]
+    fn exit<E>(entry: InFlightEntry, result: Result<Res, E>) -> Result<Res, E> {
+        drop(released([entry], &result, |_| Outcome::Success));
+        result
+    }
+}
+
+impl InFlight {
+    /// Moves the permits of several limits into the response, or releases them.
+    #[inline]
+    pub(crate) fn hold_all<B: Body, E>(
+        entries: impl IntoIterator<Item = InFlightEntry>,
+        result: Result<Response<B>, E>,
+    ) -> Result<Response<PermitBody<B>>, E> {
+        let held = released(entries, &result, outcome);
+        result.map(|response| hold(response, held))
+    }
+}
+
+/// The permits of a request that has ended.
+#[inline]
+fn released<Res, E>(
+    entries: impl IntoIterator<Item = InFlightEntry>,
+    result: &Result<Res, E>,
+    outcome: impl Fn(&Res) -> Outcome,
+) -> HeldPermits {
+    let permits = entries.into_iter().filter_map(|entry| {
+        let Stage::Has(mut ticket) = entry.0 else {
+            return None;
+        };
+        ticket.record(|| result.as_ref().map_or(Outcome::Dropped, &outcome));
+        ticket.permit.take()
+    });
+    permits.collect()
 }
 
 impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
@@ -416,28 +458,6 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
         }
         self.pass(gate.permit(request), usage, entering);
         Passed::AtOnce
-    }
-}
-
-impl<H> InFlight<H> {
-    /// Moves the permits of several limits into the response, or releases them.
-    #[inline]
-    pub(crate) fn exit_all<Res, E>(
-        entries: impl IntoIterator<Item = InFlightEntry>,
-        result: Result<Res, E>,
-    ) -> Result<H::Response, E>
-    where
-        H: Hold<Res>,
-    {
-        let permits = entries.into_iter().filter_map(|entry| {
-            let Stage::Has(mut ticket) = entry.0 else {
-                return None;
-            };
-            ticket.record(|| result.as_ref().map_or(Outcome::Dropped, H::outcome));
-            ticket.permit.take()
-        });
-        let held: HeldPermits = permits.collect();
-        result.map(|response| H::hold(response, held))
     }
 }
 

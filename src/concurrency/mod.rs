@@ -21,8 +21,8 @@ mod source;
 mod table;
 
 pub use self::{
-    adaptive::{Adaptive, Aimd, Gradient2, Outcome, Window},
-    hold::{Hold, PermitBody, UntilBodyEnds, UntilResponse},
+    adaptive::{Adaptive, Aimd, Gradient2, Window},
+    hold::{PermitBody, UntilBodyEnds, UntilResponse},
     in_flight::{InFlight, InFlightEntry},
     keep::{HeldPermits, KeepPermits, PermitHolder},
     limit::IntoLimit,

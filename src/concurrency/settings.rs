@@ -30,23 +30,26 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
         self.with_gate(|gate| gate.options.max_wait = max_wait)
     }
 
-    /// In which order the requests that wait for one key go on; the oldest first unless set. As that of a
-    /// [rate limit](crate::RateLimitLayer::order).
+    /// Of the requests that wait for one key, the newest goes on first. As for a
+    /// [rate limit](crate::RateLimitLayer::newest_first).
     ///
     /// ```
-    /// use tower_throttle::{ConcurrencyLimitLayer, Global, queue::Order};
+    /// use tower_throttle::{ConcurrencyLimitLayer, Global};
     ///
     /// // Under overload the newest requests are served, and the oldest are denied.
-    /// let limit = ConcurrencyLimitLayer::new(Global, 10).queue(100).order(Order::Newest);
+    /// let limit = ConcurrencyLimitLayer::new(Global, 10).queue(100).newest_first();
     /// # drop(limit);
     /// ```
     ///
     /// # Panics
     /// Without a [`queue`](Self::queue), which is set first: it would have no effect.
     #[track_caller]
-    pub fn order(self, order: Order) -> Self {
-        expect_queue("`order` without a queue", self.gate().options.queue > 0);
-        self.with_gate(|gate| gate.options.order = order)
+    pub fn newest_first(self) -> Self {
+        expect_queue(
+            "`newest_first` without a queue",
+            self.gate().options.queue > 0,
+        );
+        self.with_gate(|gate| gate.options.order = Order::Newest)
     }
 
     /// Keeps the last `permits` of each key for requests whose [priority](Self::priority) is at least `least`; none

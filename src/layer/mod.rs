@@ -246,10 +246,9 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
                 silent: false,
                 share_decision: first.share_decision || second.share_decision,
                 shares_cost: first.shares_cost || second.shares_cost,
-                when_full: if self.seats.is_some() {
-                    first.when_full
-                } else {
-                    second.when_full
+                deny_when_full: match &self.seats {
+                    Some(_) => first.deny_when_full,
+                    None => second.deny_when_full,
                 },
             },
             seats: self.seats.or(other.seats),
@@ -367,15 +366,17 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
         self.with_gate(|rate| rate.line.least = Some(least))
     }
 
-    /// In which order the requests that wait for one key go on; the oldest first unless set.
+    /// Of the requests that wait for one key, the newest goes on first, not the oldest. If the line is full, a new request
+    /// takes the place of the request that would go last, which is denied: under overload this serves the clients that
+    /// have not given up yet.
     ///
     /// ```
     /// use axum::{Router, routing::get};
-    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::Order};
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer};
     ///
     /// // Under overload the newest requests are served, and the oldest are denied.
     /// let bucket = LeakyBucket::new(Quota::per_second(100).burst(1));
-    /// let layer = RateLimitLayer::new(Global, bucket).queue(200).order(Order::Newest);
+    /// let layer = RateLimitLayer::new(Global, bucket).queue(200).newest_first();
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
     ///
@@ -384,9 +385,9 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// # Panics
     /// If the limit has no queue: it would have no effect.
     #[track_caller]
-    pub fn order(self, order: Order) -> Self {
-        expect_queue("`order` without a queue", self.gate().has_line());
-        self.with_gate(|rate| rate.line.order = order)
+    pub fn newest_first(self) -> Self {
+        expect_queue("`newest_first` without a queue", self.gate().has_line());
+        self.with_gate(|rate| rate.line.order = Order::Newest)
     }
 
     /// Spreads the times at which denied clients come back: each is told a wait that is up to `percent` longer

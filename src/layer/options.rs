@@ -4,7 +4,7 @@ use std::{num::NonZero, time::Duration};
 
 use crate::clock::nanos;
 use crate::key::Priority;
-use crate::queue::{Order, WhenFull};
+use crate::queue::Order;
 
 /// What happens to requests while the backend cannot decide.
 ///
@@ -30,7 +30,7 @@ pub(super) struct LayerOptions {
     pub(super) share_decision: bool,
     /// A limit learns at the end what a request has cost.
     pub(super) shares_cost: bool,
-    pub(super) when_full: WhenFull,
+    pub(super) deny_when_full: bool,
 }
 
 /// How requests wait.

@@ -13,7 +13,7 @@ use super::gate::{Ask, AtGate, Entering, Exit, Gate, Limiting};
 use super::mistakes::CloneService;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::key::{Extracted, KeyExtractor};
-use crate::queue::{SeatAcquire, WhenFull};
+use crate::queue::SeatAcquire;
 use crate::respond::{Event, Protocol, Respond, ResponseHooks};
 
 /// A service whose requests are limited; made by a [`LimitLayer`](super::LimitLayer).
@@ -41,7 +41,7 @@ where
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         // The seat first: while it waits for one, it must not hold readiness of the inner service.
-        if self.layer.options.when_full == WhenFull::Pending {
+        if !self.layer.options.deny_when_full {
             ready!(self.seat.poll(cx));
         }
         self.inner.poll_ready(cx)

@@ -5,7 +5,7 @@ use http::StatusCode;
 use super::{LimitLayer, Limiting};
 use crate::error::Rejection;
 use crate::key::{Costs, Filter, Priorities, Priority, With};
-use crate::queue::{Seats, WhenFull};
+use crate::queue::Seats;
 
 impl<K, G, R> LimitLayer<K, G, R> {
     /// The cost of each request, instead of 1. A cost of 0 is always admitted.
@@ -178,9 +178,9 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///
     /// Servers such as axum, hyper and tonic ask for readiness only when they have a request, and
     /// hold that request until there is a seat. For them add
-    /// [`when_full(WhenFull::Deny)`](Self::when_full).
+    /// [`deny_when_full`](Self::deny_when_full).
     ///
-    /// | around it | `seats(n)` | and `when_full(WhenFull::Deny)` |
+    /// | around it | `seats(n)` | and `deny_when_full()` |
     /// |---|---|---|
     /// | axum, hyper, tonic | n wait; the server holds all others, in order | n wait; others are denied at once |
     /// | `LoadShed`, also in axum | n wait; others are shed at once | as above |
@@ -190,13 +190,13 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// ```
     /// use std::time::Duration;
     /// use axum::{Router, routing::get};
-    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, queue::WhenFull};
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer};
     ///
     /// let layer = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(2).burst(1)))
     ///     .queue(20)
     ///     .max_wait(Duration::from_secs(10))
     ///     .seats(100)
-    ///     .when_full(WhenFull::Deny);
+    ///     .deny_when_full();
     /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
     /// ```
     ///
@@ -212,9 +212,10 @@ impl<K, G, R> LimitLayer<K, G, R> {
         self
     }
 
-    /// What happens to requests while there is no free [seat](Self::seats).
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.options.when_full = when_full;
+    /// While there is no free [seat](Self::seats) the service is ready, and a request that would have to wait is denied at
+    /// once.
+    pub fn deny_when_full(mut self) -> Self {
+        self.options.deny_when_full = true;
         self
     }
 

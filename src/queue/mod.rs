@@ -24,9 +24,8 @@ pub(crate) fn now() -> Tick {
 }
 
 /// Which waiting request goes first, and which one is denied when the line is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Order {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
     /// First come, first served. A new request is denied if the line is full.
     #[default]
     Oldest,
@@ -53,15 +52,4 @@ impl Precedence {
     fn goes_before(self, waiting: Priority) -> bool {
         self.priority > waiting || (self.priority == waiting && self.is_newest())
     }
-}
-
-/// What happens to a request if the waiting room has no free seat.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WhenFull {
-    /// The service is not ready until a seat is free: backpressure for its caller.
-    #[default]
-    Pending,
-    /// The service is ready, and a request that would have to wait is denied at once.
-    Deny,
 }

@@ -50,8 +50,6 @@ pub struct Fallback<P, S>(Arc<FallbackInner<P, S>>);
 struct FallbackInner<P, S> {
     primary: P,
     secondary: S,
-    /// Calls that the secondary backend decided.
-    secondary_calls: AtomicU64,
     /// Switches between the backends; odd while the secondary one decides.
     switches: AtomicU64,
     log: SwitchLog,
@@ -63,25 +61,14 @@ impl<P, S> Fallback<P, S> {
         Self(Arc::new(FallbackInner {
             primary,
             secondary,
-            secondary_calls: AtomicU64::new(0),
             switches: AtomicU64::new(0),
             log: SwitchLog::default(),
         }))
     }
 
-    /// How many calls the secondary backend has decided.
-    pub fn secondary_calls(&self) -> u64 {
-        self.0.secondary_calls.load(Ordering::Relaxed)
-    }
-
-    /// How many times decisions have switched from one backend to the other.
-    pub fn switches(&self) -> u64 {
-        self.0.switches.load(Ordering::Relaxed)
-    }
-
     /// Whether the secondary backend made the last decision.
     pub fn is_on_secondary(&self) -> bool {
-        self.switches() % 2 == 1
+        self.0.switches.load(Ordering::Relaxed) % 2 == 1
     }
 }
 
@@ -108,9 +95,6 @@ impl<P, S> FallbackInner<P, S> {
             cause: None,
         };
         self.log.record(&switch, has_switched);
-        if secondary {
-            self.secondary_calls.fetch_add(1, Ordering::Relaxed);
-        }
     }
 }
 
@@ -215,8 +199,7 @@ impl<P: fmt::Debug, S: fmt::Debug> fmt::Debug for Fallback<P, S> {
         f.debug_struct("Fallback")
             .field("primary", &self.0.primary)
             .field("secondary", &self.0.secondary)
-            .field("secondary_calls", &self.secondary_calls())
-            .field("switches", &self.switches())
+            .field("switches", &self.0.switches)
             .finish()
     }
 }

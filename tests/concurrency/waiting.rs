@@ -4,11 +4,7 @@ use std::{future::pending, time::Duration};
 
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::{
-    AsError, Global, RateLimited,
-    concurrency::ConcurrencyLimitLayer,
-    queue::{Order, WhenFull},
-};
+use tower_throttle::{AsError, Global, RateLimited, concurrency::ConcurrencyLimitLayer};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -27,7 +23,7 @@ async fn serve(request: u8) -> Result<u8, Boxed> {
 async fn if_the_newest_goes_first_the_oldest_is_denied_when_the_line_is_full() {
     let layer = ConcurrencyLimitLayer::new(Global, 1)
         .queue(2)
-        .order(Order::Newest)
+        .newest_first()
         .release_at_response()
         .respond(AsError);
     let service = layer.layer(service_fn(serve));
@@ -80,7 +76,7 @@ async fn seats_bound_the_waiting_requests_of_all_keys() {
     let layer = ConcurrencyLimitLayer::new(|key: &u8| *key, 1)
         .queue(5)
         .seats(2)
-        .when_full(WhenFull::Deny)
+        .deny_when_full()
         .release_at_response()
         .respond(AsError);
     let never = service_fn(|_: u8| pending::<Result<(), Boxed>>());

@@ -14,8 +14,7 @@ use axum::{body::Body, extract::Request, response::Response};
 use tokio::time::Instant;
 use tower::{Layer, Service, service_fn};
 use tower_throttle::{
-    LeakyBucket, Local, Quota, RateLimitLayer, TokenBucket, layer::Handle, queue::WhenFull,
-    store::local::Stats,
+    LeakyBucket, Local, Quota, RateLimitLayer, TokenBucket, layer::Handle, store::local::Stats,
 };
 
 pub(crate) type Client = fn(&Request) -> String;
@@ -57,7 +56,6 @@ impl Limits {
             RateLimitLayer::new(client as Client, local)
                 .queue(units)
                 .seats(u32::try_from(SEATS).unwrap())
-                .when_full(WhenFull::Deny)
         };
         let bucket = TokenBucket::new(Quota::per_second(RATE).burst(BURST));
         Self {
@@ -122,7 +120,6 @@ fn handle(layer: &RateLimitLayer<Client, Local<LeakyBucket>>) -> Queue {
 
 /// As many services as can have a seat at the same time.
 fn ready(layer: &RateLimitLayer<Client, Local<LeakyBucket>>) -> Vec<impl Service<Request> + use<>> {
-    let layer = layer.clone().when_full(WhenFull::Pending);
     let idle = service_fn(async |_: Request| {
         Ok::<_, std::convert::Infallible>(Response::new(Body::empty()))
     });

@@ -77,7 +77,8 @@ impl Server {
         Router::new()
             .nest(
                 "/queued",
-                self.handlers("/queued").layer(self.limits.queued.clone()),
+                self.handlers("/queued")
+                    .layer(self.limits.queued.clone().deny_when_full()),
             )
             .nest(
                 "/slow",

@@ -165,7 +165,7 @@ fn actix_governor_47_the_ipv6_network_of_a_customer_is_one_client() {
         client(&clients, "2001:db8:0:1::1"),
         client(&clients, "2001:db8:0:2::1")
     );
-    let wider = ClientIp::peer().v6_prefix(56).v4_prefix(24);
+    let wider = ClientIp::peer().v6_prefix(56);
     assert_eq!(
         client(&wider, "2001:db8:0:1::1"),
         client(&wider, "2001:db8:0:2::1")
@@ -174,7 +174,6 @@ fn actix_governor_47_the_ipv6_network_of_a_customer_is_one_client() {
         client(&wider, "2001:db8:0:100::1"),
         client(&wider, "2001:db8:0:2::1")
     );
-    assert_eq!(client(&wider, "192.0.2.1").to_string(), "192.0.2.0/24");
     let exact = ClientIp::peer().v6_prefix(128);
     assert_ne!(client(&exact, "2001:db8::1"), client(&exact, "2001:db8::2"));
 }

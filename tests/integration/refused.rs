@@ -7,7 +7,6 @@ use std::sync::Once;
 use std::time::Duration;
 
 use tower_throttle::key::Missing;
-use tower_throttle::queue::Order;
 use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::store::fleet::{LeasedBuilder, Synced, SyncedBuilder};
 use tower_throttle::store::local::Overflow;
@@ -149,8 +148,8 @@ fn a_setting_of_a_layer_or_a_key_that_is_out_of_range_or_has_no_effect_panics() 
     panics! {
         layer().queue(1).seats(0) => "seats: 0 is not allowed; give a number from 1 to 4294967295";
         layer().seats(1) => "`seats` without a queue is not possible; give the limit a queue first, or leave this out";
-        layer().order(Order::Newest) => "`order` without a queue is not possible";
-        in_flight().order(Order::Newest) => "`order` without a queue is not possible";
+        layer().newest_first() => "`newest_first` without a queue is not possible";
+        in_flight().newest_first() => "`newest_first` without a queue is not possible";
         in_flight().max_wait(Duration::ZERO) => "`max_wait` without a queue is not possible";
         layer().name("") => "name: \"\" is not allowed; give printable ASCII";
         layer().name("caf\u{e9}") => "name: \"caf\u{e9}\" is not allowed; give printable ASCII";
@@ -158,7 +157,6 @@ fn a_setting_of_a_layer_or_a_key_that_is_out_of_range_or_has_no_effect_panics() 
         ClientIp::header("") => "ClientIp::header: \"\" is not allowed; give the name of a header";
         ClientIp::header("X-Forwarded-For") => "\"x-forwarded-for\" is not allowed; it holds a list";
         peer().v6_prefix(129) => "v6_prefix: 129 is not allowed; give a number from 1 to 128";
-        peer().v4_prefix(0) => "v4_prefix: 0 is not allowed; give a number from 1 to 32";
         ClientIp::x_forwarded_for().trusting(["::/0"]) => "trusting: ::/0 is not allowed; give the networks";
         ClientIp::x_forwarded_for().hops(0) => "hops: 0 is not allowed";
         key().or(peer()) => "if_missing: has no effect before `.or(..)`";
@@ -175,7 +173,7 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
     macro_rules! without_a_queue {
         ($($limit:expr;)+) => { panics! { $(
             RateLimitLayer::new(Global, $limit).seats(1) => "`seats` without a queue";
-            RateLimitLayer::new(Global, $limit).order(Order::Newest) => "`order` without a queue";
+            RateLimitLayer::new(Global, $limit).newest_first() => "`newest_first` without a queue";
         )+ } };
     }
     without_a_queue! {

@@ -15,7 +15,6 @@ use tower_throttle::{
     algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm},
     clock::{Clock, MonotonicClock, Tick},
     key::Priority,
-    queue::Order,
 };
 
 use crate::random::Random;
@@ -30,7 +29,7 @@ type Job = (u32, u64, Priority);
 struct Settings {
     most: u32,
     longest: u64,
-    order: Order,
+    newest_first: bool,
     least: Priority,
 }
 
@@ -137,7 +136,7 @@ impl<A: Algorithm> Model<A> {
         let Settings {
             most,
             longest,
-            order,
+            newest_first,
             least,
         } = self.settings;
         let level = |of: Priority| match self.mistake {
@@ -146,7 +145,7 @@ impl<A: Algorithm> Model<A> {
         };
         let goes_before = |one: &Waiter| {
             let (own, other) = (level(priority), level(one.job.2));
-            own > other || (own == other && order == Order::Newest)
+            own > other || (own == other && newest_first)
         };
         let place = self.waiting.iter().position(goes_before);
         let place = place.unwrap_or(self.waiting.len());
@@ -213,14 +212,19 @@ async fn agree<A: Algorithm>(algorithm: A, seed: u64, mistake: Mistake) -> bool 
     let settings = Settings {
         most: u32::try_from(1 + random.below(5)).unwrap(),
         longest: random.pick(&[3, 20, 1_000]) * MS,
-        order: *random.pick(&[Order::Oldest, Order::Newest]),
+        newest_first: random.below(2) == 1,
         least: *random.pick(&PRIORITIES),
     };
     let layer = RateLimitLayer::new(|_: &Job| (), algorithm.clone())
         .queue(settings.most)
         .max_wait(Duration::from_nanos(settings.longest))
-        .order(settings.order)
-        .queue_for(settings.least)
+        .queue_for(settings.least);
+    let layer = if settings.newest_first {
+        layer.newest_first()
+    } else {
+        layer
+    };
+    let layer = layer
         .cost(|job: &Job| job.1)
         .priority(|job: &Job| job.2)
         .respond(AsError);

@@ -6,7 +6,7 @@ use axum::{Router, body::Body, error_handling::HandleErrorLayer, routing::get};
 use http::{Request, StatusCode};
 use tokio::task::JoinHandle;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, load_shed::LoadShedLayer};
-use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer, queue::WhenFull};
+use tower_throttle::{AsError, Global, LeakyBucket, Local, Quota, RateLimitLayer};
 
 use crate::support::{Harness, Job, pass, settle};
 
@@ -56,7 +56,7 @@ fn send(app: &Router) -> impl Future<Output = StatusCode> + Send + 'static {
 /// Shows promise 68.
 #[tokio::test(start_paused = true)]
 async fn axum_denies_requests_without_a_seat_at_once() {
-    let layer = two_seats().when_full(WhenFull::Deny);
+    let layer = two_seats().deny_when_full();
     let handle = layer.handle();
     let app = app().layer(layer);
     let calls = six(|| send(&app)).await;

@@ -7,7 +7,6 @@ use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Local, Lockout, Quota, RateLimitLayer, RateLimited,
     algorithm::{AnyAlgorithm, IntoAlgorithm},
     key::{Costs, With},
-    queue::{Order, WhenFull},
     respond::Responder,
 };
 
@@ -127,7 +126,7 @@ async fn requests_are_served_when_the_table_says() {
     let lockout = Lockout::new(Quota::per_minute(2)).after_denials_of(leaky(1));
     let bucket_and_day = AnyAlgorithm::new((leaky(1), FixedWindow::new(Quota::per_day(5))));
     let thirds = LeakyBucket::new(Quota::per_second(3).burst(2));
-    let seats = |seats| each_second(100).seats(seats).when_full(WhenFull::Deny);
+    let seats = |seats| each_second(100).seats(seats).deny_when_full();
     let rows: Vec<Row> = vec![
         (
             "thirds of a nanosecond are not lost by requests that leave; timers fire at whole milliseconds",
@@ -174,7 +173,7 @@ async fn requests_are_served_when_the_table_says() {
             "no place is given away for a request that another limit denies",
             queued(bucket_and_day, 2)
                 .max_wait(millis(30_000))
-                .order(Order::Newest),
+                .newest_first(),
             vec![
                 Send(0..3),
                 Charge(9),

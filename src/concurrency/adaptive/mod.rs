@@ -7,12 +7,8 @@ mod math;
 mod range;
 mod window;
 
-pub(super) use self::window::Samples;
-pub use self::{
-    aimd::Aimd,
-    gradient2::Gradient2,
-    window::{Outcome, Window},
-};
+pub(super) use self::window::{Outcome, Samples};
+pub use self::{aimd::Aimd, gradient2::Gradient2, window::Window};
 
 /// Changes a limit by what was measured in each window.
 ///

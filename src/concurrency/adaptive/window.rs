@@ -5,9 +5,8 @@ use std::time::Duration;
 use crate::clock::{Tick, nanos};
 
 /// How a request ended, for a limit that adapts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Outcome {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
     /// Its latency is a sample.
     Success,
     /// It says nothing about the service: a bad request, or an error of the client.

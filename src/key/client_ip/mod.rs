@@ -84,7 +84,6 @@ use crate::key::{Extracted, KeyExtractor};
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     source: AddressSource,
-    v4: u8,
     v6: u8,
     missing: Option<Missing>,
 }
@@ -143,7 +142,6 @@ impl ClientIp {
     const fn from_source(source: AddressSource) -> Self {
         Self {
             source,
-            v4: 32,
             v6: 64,
             missing: None,
         }
@@ -163,21 +161,6 @@ impl ClientIp {
             "v6_prefix: {bits} is not allowed; give a number from 1 to 128"
         );
         self.v6 = bits;
-        self
-    }
-
-    /// The number of leading bits of an IPv4 address that make one client; 32 by default.
-    ///
-    /// # Panics
-    /// If `bits` is 0 or above 32.
-    #[must_use]
-    #[track_caller]
-    pub fn v4_prefix(mut self, bits: u8) -> Self {
-        assert!(
-            (1..=32).contains(&bits),
-            "v4_prefix: {bits} is not allowed; give a number from 1 to 32"
-        );
-        self.v4 = bits;
         self
     }
 
@@ -208,7 +191,7 @@ impl ClientIp {
 
     /// The key of the client at `address`, for a [`Handle`](crate::Handle).
     ///
-    /// It depends on [`v4_prefix`](Self::v4_prefix) and [`v6_prefix`](Self::v6_prefix).
+    /// It depends on [`v6_prefix`](Self::v6_prefix).
     ///
     /// ```
     /// use tower_throttle::ClientIp;
@@ -221,13 +204,13 @@ impl ClientIp {
     /// ```
     pub fn key(&self, address: IpAddr) -> Client {
         match address {
-            IpAddr::V4(address) => Client::from_v4(address, self.v4),
+            IpAddr::V4(address) => Client::from_v4(address, 32),
             IpAddr::V6(address) => self.key_of_v6(address),
         }
     }
 
     fn key_of_v6(&self, address: Ipv6Addr) -> Client {
-        Client::containing(canonical(address.into()), self.v4, self.v6)
+        Client::containing(canonical(address.into()), 32, self.v6)
     }
 
     /// The client's address, given the address of the peer and the headers.
@@ -322,7 +305,7 @@ impl<B> KeyExtractor<Request<B>> for ClientIp {
             (&self.source, connect_info(request.extensions()))
         {
             return Extracted::Key(match peer {
-                SocketAddr::V4(peer) => Client::from_v4(*peer.ip(), self.v4),
+                SocketAddr::V4(peer) => Client::from_v4(*peer.ip(), 32),
                 SocketAddr::V6(peer) => self.key_of_v6(*peer.ip()),
             });
         }

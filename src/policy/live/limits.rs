@@ -12,7 +12,7 @@ use super::active::{Entry, Generation, MatchedLimits};
 use super::build::{OpenStores, build};
 use super::environment::Environment;
 use super::report::Reloaded;
-use crate::concurrency::{InFlight, PermitBody, UntilBodyEnds};
+use crate::concurrency::{InFlight, PermitBody};
 use crate::layer::{AllEntry, AllOf, Exit, Limiting, Part, Parts, State};
 use crate::policy::file::{PolicyFile, Problems};
 use crate::sync::Swap;
@@ -107,7 +107,7 @@ impl<B: Body> Exit<MatchedLimits, Response<B>> for AllOf<PolicyLimits> {
     ) -> Result<Self::Response, E> {
         let entries = entry.each.into_iter();
         let in_flight = entries.filter_map(|entry| Some(*entry.downcast().ok()?));
-        InFlight::<UntilBodyEnds>::exit_all(in_flight, result)
+        <InFlight>::hold_all(in_flight, result)
     }
 }
 

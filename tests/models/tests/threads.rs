@@ -17,7 +17,6 @@ use tower_layer::Layer;
 use tower_service::Service;
 use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::clock::{Clock, Tick};
-use tower_throttle::queue::WhenFull;
 use tower_throttle::store::local::Overflow;
 use tower_throttle::{
     AsError, FixedWindow, LeakyBucket, Limiter, Local, Quota, RateLimitLayer, RateLimited,
@@ -253,8 +252,7 @@ fn queued_requests_of_several_runtimes_are_served_or_leave() {
         let layer = RateLimitLayer::new(|_: &usize| 7_u8, Local::new(bucket).capacity(4))
             .queue(1_000_000)
             .respond(AsError)
-            .seats(2)
-            .when_full(WhenFull::Pending);
+            .seats(2);
         let handle = layer.handle();
         let served = Arc::new(AtomicUsize::new(0));
         let service = layer.layer(Counter(Arc::clone(&served)));

@@ -7,9 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::store::{cas::Cas, redis::Redis};
-use tower_throttle::{
-    AsError, Global, Handle, LeakyBucket, Quota, RateLimitLayer, RateLimited, queue::WhenFull,
-};
+use tower_throttle::{AsError, Global, Handle, LeakyBucket, Quota, RateLimitLayer, RateLimited};
 
 use crate::redis::open;
 use crate::redis_server::RedisServer;
@@ -93,7 +91,7 @@ async fn a_cancelled_request_gives_its_turn_back_if_it_is_the_last() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let server = RedisServer::start();
     let layer = layer(&server, Quota::per_hour(1)).await;
-    let layer = layer.seats(2).when_full(WhenFull::Deny);
+    let layer = layer.seats(2).deny_when_full();
     let handle = layer.handle();
     let service = layer.layer(service_fn(|_: u32| std::future::ready(Ok::<_, Failed>(()))));
     service.clone().oneshot(0).await.expect("it does not wait");

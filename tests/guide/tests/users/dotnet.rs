@@ -1,7 +1,6 @@
 //! As with .NET's limiters: a window per user whose newest waiting request goes first, chained with a limit for all.
 
 use axum::{Router, extract::Request, http::StatusCode, routing::get};
-use tower_throttle::queue::Order;
 use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};
 
 fn app() -> Router {
@@ -14,7 +13,7 @@ fn app() -> Router {
     let window = FixedWindow::new(Quota::per_minute(2)).anchored();
     let per_user = RateLimitLayer::new(user, window)
         .queue(2)
-        .order(Order::Newest)
+        .newest_first()
         .name("user");
     // `PartitionedRateLimiter.CreateChained(perUser, all)`.
     let all = RateLimitLayer::new(Global, TokenBucket::new(Quota::per_day(5))).name("all");
