@@ -65,7 +65,6 @@
 //! | `stream` | messages one by one, and bytes per second (feature `stream`) |
 //! | [`policy`] | limits as text, `token_bucket 10/s; burst=50`, and in files that are reloaded |
 //! | [`client`] | a client that keeps to the limits that its servers state |
-//! | [`queue`] | the order of queued requests, and what happens if the queue is full |
 //! | [`store`] | where states live: `Local`, Redis, `Fallback`, and the trait `Backend` |
 //! | `testkit` | checks of an algorithm, a backend or a store of your own (feature `testkit`) |
 //! | [`clock`] | clocks and timers; [`ManualClock`] for tests |

@@ -27,8 +27,8 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
-    Ask, AtGate, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Progress, SettlePart,
-    Settling, State, Told, rename,
+    Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Progress,
+    SettlePart, Settling, State, Told, rename,
 };
 use crate::queue::{Joined, Order, Queued, Wants};
 use crate::respond::{Event, Policies};
@@ -179,6 +179,12 @@ impl<H, P: Clone> Limiting for InFlight<H, P> {
 impl<K: Hash, H, P: PermitSource<K>> Gate<K> for InFlight<H, P> {
     type Entry = InFlightEntry;
 
+    fn leave(&self, key: &K, entry: &mut InFlightEntry) {
+        self.at(key, entry).leave();
+    }
+}
+
+impl<K: Hash, H, P: PermitSource<K>> Enter<K> for InFlight<H, P> {
     #[inline]
     fn at<'a>(&'a self, key: &'a K, entry: &'a mut InFlightEntry) -> impl AtGate + 'a {
         let (gate, stage) = (self, &mut entry.0);

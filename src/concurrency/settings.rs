@@ -9,7 +9,7 @@ use crate::queue::Order;
 
 impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     /// Lets up to `most` requests of one key wait for a permit, first come, first served unless
-    /// [`order`](Self::order) or [`priority`](Self::priority) says otherwise. None waits unless this is set. [`max_wait`](Self::max_wait) bounds how long.
+    /// [`newest_first`](Self::newest_first) or [`priority`](Self::priority) says otherwise. None waits unless this is set. [`max_wait`](Self::max_wait) bounds how long.
     ///
     /// A request of a high [cost](Self::cost) that is first in line waits until there is room for all
     /// of it, and those behind it wait too.

@@ -12,7 +12,7 @@ use std::{
 
 use super::cost_at_end::Unsettled;
 use super::gate::{
-    Ask, AtGate, Entering, Exit, Gate, Look, Passed, Progress, SettlePart, Settling, Told,
+    Ask, AtGate, Enter, Entering, Exit, Gate, Look, Passed, Progress, SettlePart, Settling, Told,
     poll_once,
 };
 use super::limit_of::LimitOf;
@@ -308,6 +308,18 @@ where
     L: Backend<K>,
 {
     type Entry = RateEntry<L::Future>;
+
+    fn leave(&self, key: &K, entry: &mut Self::Entry) {
+        self.at(key, entry).leave();
+    }
+}
+
+impl<K, L> Enter<K> for Rate<L>
+where
+    K: Hash + Clone + Send + 'static,
+    L: Backend<K>,
+{
+    const HOLDS: bool = false;
 
     #[inline]
     fn at<'a>(&'a self, key: &'a K, entry: &'a mut RateEntry<L::Future>) -> impl AtGate + 'a {

@@ -18,7 +18,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::gate::{Ask, AtGate, Entering, Exit, Gate, Passed, Settling};
+use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Passed, Settling};
 use super::options::LayerOptions;
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -139,7 +139,7 @@ impl<S, K, G, R, Req> Future for ResponseFuture<S, K, G, R, Req>
 where
     S: Service<Req>,
     K: KeyExtractor<Req>,
-    G: Exit<K::Key, S::Response>,
+    G: Exit<K::Key, S::Response> + Enter<K::Key>,
     R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
 {
     type Output = Result<G::Response, S::Error>;
@@ -169,6 +169,7 @@ where
     #[inline(never)]
     fn poll_steps(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<G::Response, S::Error>>
     where
+        G: Enter<K::Key>,
         R: ResponseHooks<Req, K::Key, S::Response, S::Error>,
     {
         let mut step = self.project().step;
@@ -226,7 +227,7 @@ where
     }
 }
 
-impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
+impl<S, K, G: Enter<K>, R, Req> Waiting<S, K, G, R, Req> {
     /// Polls until the request leaves the gate.
     fn poll_enter(
         &mut self,
@@ -279,7 +280,7 @@ impl<S, K, G: Gate<K>, R, Req> Waiting<S, K, G, R, Req> {
     }
 }
 
-impl<K, G: Gate<K>> Held<K, G> {
+impl<K, G: Enter<K>> Held<K, G> {
     fn at(&mut self) -> impl AtGate + '_ {
         self.gate.at(&self.key, &mut self.entry)
     }
@@ -289,12 +290,12 @@ impl<K, G: Gate<K>> Drop for Held<K, G> {
     #[inline]
     fn drop(&mut self) {
         if self.waits {
-            self.at().leave();
+            self.gate.leave(&self.key, &mut self.entry);
         }
     }
 }
 
-impl<K, G: Gate<K>, R> After<K, G, R> {
+impl<K, G: Enter<K>, R> After<K, G, R> {
     /// `finish` is called only if the response is read.
     #[inline]
     pub(super) fn new<Req, Res, Err>(
@@ -364,7 +365,7 @@ pub(super) fn prepare<K, G, R, Req, Res, Err>(
     request: &mut Req,
     (cost, passed, figures): (u64, Passed, Option<&Decision>),
 ) where
-    G: Gate<K>,
+    G: Enter<K>,
     R: ResponseHooks<Req, K, Res, Err>,
 {
     if passed != Passed::InOutage {
@@ -389,7 +390,7 @@ pub(super) fn refuse<K, G, R, Req, Res, Err>(
     denied: RateLimited,
 ) -> Result<Res, Err>
 where
-    G: Gate<K>,
+    G: Enter<K>,
     R: ResponseHooks<Req, K, Res, Err>,
 {
     let parts = respond.parts();

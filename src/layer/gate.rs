@@ -24,7 +24,7 @@ use crate::respond::{CostHandle, OwnRules, Policies, Settle};
     reason = "each is a question of its own"
 )]
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub(crate) struct Ask {
     pub(crate) weight: Weight,
     /// The layer is in shadow mode: the request passes at once, whatever is decided.
     pub(crate) shadow: bool,
@@ -38,7 +38,7 @@ pub struct Ask {
 
 /// What a request asks for as it enters, and what a gate may take or write of it.
 #[derive(Debug)]
-pub struct Entering<'a> {
+pub(crate) struct Entering<'a> {
     pub(crate) ask: Ask,
     /// Taken by a gate where the request waits, and kept until all of its wait is over.
     pub(crate) seat: &'a mut RequestSeat,
@@ -64,7 +64,7 @@ impl Entering<'_> {
 /// so that none takes anything of a request that another one denies, and those that hold something
 /// while the request waits or runs come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Look {
+pub(crate) enum Look {
     /// The request would be denied.
     Denies,
     /// It would go on at once.
@@ -79,7 +79,7 @@ pub enum Look {
 
 /// How far a request is with a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// In a line, or until a server has decided.
     Waits,
     /// It has not asked.
@@ -102,7 +102,7 @@ pub(crate) type Told<'a> = &'a mut dyn FnMut(OwnRules<'_>, &Policies, &Decision)
 ///
 /// Its figures are elsewhere, so that it is small enough for a register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Passed {
+pub(crate) enum Passed {
     /// Although nothing has decided.
     #[default]
     InOutage,
@@ -121,9 +121,6 @@ pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 pub trait Limiting: Clone {
     /// What its layer is called.
     const LAYER: &'static str = "LimitLayer";
-
-    /// Whether a request has something until its end, also if no response is read.
-    const HOLDS: bool = true;
 
     /// What decides.
     type Limiter: Send + Sync + 'static;
@@ -162,12 +159,21 @@ pub trait Gate<K>: Limiting {
     /// The state of a request at the gate: new, waiting, or what it has taken. The request leaves, or it ends.
     type Entry: Default + Send + 'static;
 
+    /// The request leaves: gives back what it has taken, or its place.
+    fn leave(&self, key: &K, entry: &mut Self::Entry);
+}
+
+/// What only this crate asks of a gate.
+pub(crate) trait Enter<K>: Gate<K> {
+    /// Whether a request has something until its end, also if no response is read.
+    const HOLDS: bool = true;
+
     /// The request with this key and state.
     fn at<'a>(&'a self, key: &'a K, entry: &'a mut Self::Entry) -> impl AtGate + 'a;
 }
 
-/// A request at a gate. Sealed.
-pub trait AtGate {
+/// A request at a gate.
+pub(crate) trait AtGate {
     /// What the gate would decide, as far as that is known without I/O.
     fn look(&mut self, ask: Ask) -> Look;
 

@@ -36,7 +36,7 @@ pub mod parts {
     pub use super::{
         all_of::{AllEntry, Part, Parts},
         at_rate::RateEntry,
-        gate::{Ask, AtGate, Entering, Exit, Gate, Limiting, Look, Passed, Progress},
+        gate::{Exit, Gate, Limiting},
         state::{Shared, State},
     };
 }
@@ -45,8 +45,8 @@ pub mod parts {
 pub(crate) use self::all_of::{AllEntry, Part, PartAsk, Parts};
 pub(crate) use self::{
     gate::{
-        Ask, AtGate, Entering, Exit, Gate, Limiting, Look, Passed, Progress, SettlePart, Settling,
-        Told, rename,
+        Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, Passed, Progress, SettlePart,
+        Settling, Told, rename,
     },
     signals::set_gauges,
     state::State,

@@ -76,8 +76,6 @@ impl<L: Send + Sync + 'static> Limiting for Rate<L> {
 
     const LAYER: &'static str = "RateLimitLayer";
 
-    const HOLDS: bool = false;
-
     #[inline]
     fn state(&self) -> &Arc<State<L>> {
         &self.state

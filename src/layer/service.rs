@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::LimitLayer;
 use super::future::{After, Held, ResponseFuture, Step, Waiting, prepare, refuse};
-use super::gate::{Ask, AtGate, Entering, Exit, Gate, Limiting};
+use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Limiting};
 use super::mistakes::CloneService;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::key::{Extracted, KeyExtractor};
@@ -31,7 +31,7 @@ impl<S, K, G, R, Req> Service<Req> for Limit<S, K, G, R>
 where
     S: Service<Req> + CloneService,
     K: KeyExtractor<Req>,
-    G: Exit<K::Key, S::Response>,
+    G: Exit<K::Key, S::Response> + Enter<K::Key>,
     R: ResponseHooks<Req, K::Key, S::Response, S::Error> + Clone,
 {
     type Response = G::Response;

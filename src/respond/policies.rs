@@ -9,7 +9,7 @@ use crate::quota::Quota;
 
 /// The limits of a layer as clients are told them: a name and how much it allows.
 #[derive(Debug, Default)]
-pub struct Policies {
+pub(crate) struct Policies {
     pub(super) list: Vec<Policy>,
     /// The list as a header value, which the first response writes that needs it.
     pub(super) header_value: OnceLock<HeaderValue>,

@@ -14,7 +14,7 @@ pub use self::{
 use std::{fmt, sync::Arc};
 
 use self::at_all::AtAll;
-use super::gate::{AtGate, Gate, Limiting};
+use super::gate::{AtGate, Enter, Gate, Limiting};
 use super::state::State;
 
 /// Several limits, each with a key of its own: a request passes if all of them admit it, and none
@@ -64,6 +64,15 @@ where
 {
     type Entry = AllEntry<P::Entries>;
 
+    fn leave(&self, key: &K, entry: &mut Self::Entry) {
+        self.at(key, entry).leave();
+    }
+}
+
+impl<K, P: Parts<K>> Enter<K> for AllOf<P>
+where
+    Self: Limiting,
+{
     fn at<'a>(&'a self, key: &'a K, entry: &'a mut Self::Entry) -> impl AtGate + 'a {
         let state = &*self.state;
         AtAll { state, key, entry }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::{AllEntry, AllOf, KeyPair, Part, Parts};
 use crate::layer::{
-    gate::{Exit, Gate, Limiting},
+    gate::{Enter, Exit, Limiting},
     state::State,
 };
 
 impl<KA, KB, A, B> Parts<KeyPair<KA, KB>> for (A, B)
 where
-    A: Gate<KA> + Send + Sync + 'static,
-    B: Gate<KB> + Send + Sync + 'static,
+    A: Enter<KA> + Send + Sync + 'static,
+    B: Enter<KB> + Send + Sync + 'static,
 {
     type Entries = (A::Entry, B::Entry);
 
@@ -71,8 +71,8 @@ impl<A: Limiting, B: Limiting> AllOf<(A, B)> {
 
 impl<KA, KB, Res, A, B> Exit<KeyPair<KA, KB>, Res> for AllOf<(A, B)>
 where
-    A: Exit<KA, B::Response> + Send + Sync + 'static,
-    B: Exit<KB, Res> + Send + Sync + 'static,
+    A: Exit<KA, B::Response> + Enter<KA> + Send + Sync + 'static,
+    B: Exit<KB, Res> + Enter<KB> + Send + Sync + 'static,
 {
     type Response = A::Response;
 

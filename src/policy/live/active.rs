@@ -17,7 +17,7 @@ use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::InFlight;
 use crate::error::Rejection;
 use crate::key::{Key, Networks, Predicate, Weight, Within};
-use crate::layer::{AtGate, Counts, Gate, Handle, Limiting, Part, PartAsk, Rate};
+use crate::layer::{AtGate, Counts, Enter, Handle, Limiting, Part, PartAsk, Rate};
 use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
 use crate::respond::{Event, OwnRules};

@@ -25,5 +25,5 @@ pub(crate) use self::{
     deny_cache::{Asked, DenyCache},
     key::{check_name, key_name},
     layout::{layout, layout_of, padding},
-    task::{catch_panic, is_own_thread, join_all, rare, runtime, task_runtime},
+    task::{catch_panic, is_own_thread, join_all, rare, task_runtime},
 };
