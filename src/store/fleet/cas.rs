@@ -6,10 +6,9 @@
 
 use std::sync::Arc;
 
-use tokio::{sync::Mutex, task::JoinSet};
+use tokio::sync::Mutex;
 
 use super::batch::{Batch, Replies, micros, text_of};
-use super::exchange::Reply;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::store::cas::{
@@ -20,95 +19,57 @@ use crate::store::cas::{
 };
 use crate::store::events::RemoteMetrics;
 
-/// A batch without a reply, and how far the exchange of each key is if each is swapped: that outlives the tasks.
+/// A batch without a reply, of one key if that is swapped.
 pub(super) struct Flight {
     pub(super) batch: Batch,
     pub(super) hashes: Vec<u64>,
     /// When it was sent first.
     pub(super) begun: Tick,
-    progress: Vec<Mutex<Progress>>,
-}
-
-#[derive(Default)]
-struct Progress {
-    /// What came of it, and when; no reply if the value is damaged.
-    done: Option<(Option<Reply>, u64)>,
-    sent: Vec<Sent<(Option<Reply>, u64)>>,
+    /// The swaps that have no outcome: they outlive the task.
+    sent: Mutex<Vec<Sent<Replies>>>,
 }
 
 impl Flight {
     pub(super) fn new(batch: Batch, hashes: Vec<u64>, begun: Tick) -> Arc<Self> {
         Arc::new(Self {
-            progress: batch.keys.iter().map(|_| Mutex::default()).collect(),
             batch,
             hashes,
             begun,
+            sent: Mutex::default(),
         })
     }
 }
 
-/// Executes a batch, or what is not yet executed of it.
+/// Executes a batch.
 ///
 /// # Errors
-/// If the store cannot be reached. Some keys may be exchanged already: the batch is sent again.
+/// If the store cannot be reached: the batch is sent again.
 pub(super) async fn exchange<S: CasStore>(
-    shared: &Arc<Shared<S>>,
-    flight: &Arc<Flight>,
+    shared: &Shared<S>,
+    flight: &Flight,
 ) -> Result<Replies, StoreError> {
     let batch = &flight.batch;
     if S::RUNS != Runs::None {
         RemoteMetrics(S::NAME).batch_sent(batch.keys.len());
         return shared.call(shared.store.run(batch)).await;
     }
-    let mut running = JoinSet::new();
-    for index in 0..batch.keys.len() {
-        let (shared, flight) = (Arc::clone(shared), Arc::clone(flight));
-        running.spawn(async move { (index, exchange_key(&shared, &flight, index).await) });
-    }
-    let mut keys = vec![None; batch.keys.len()];
-    let mut latest = None;
-    while let Some(joined) = running.join_next().await {
-        let failed = |error| StoreError::new(format!("{}: {error}", S::NAME), true);
-        let (index, done) = joined.map_err(failed)?;
-        let (reply, now) = done?;
-        keys[index] = reply;
-        latest = latest.max(now);
-    }
-    let now = latest.unwrap_or_else(|| micros(shared.time.now()));
-    Ok(Replies { now, keys })
-}
-
-/// Returns the reply for a key, and the store's time of an exchange that was done now.
-async fn exchange_key<S: CasStore>(
-    shared: &Shared<S>,
-    flight: &Flight,
-    index: usize,
-) -> Result<(Option<Reply>, Option<u64>), StoreError> {
-    let mut progress = flight.progress[index].lock().await;
-    if let Some((reply, _)) = progress.done {
-        return Ok((reply, None));
-    }
-    let (batch, begun) = (&flight.batch, MonotonicClock.now());
-    let key = &batch.keys[index].0;
+    let (key, begun) = (&batch.keys[0].0, MonotonicClock.now());
     shared.back_off(key, begun).await;
     let mut exchange = Exchange {
         batch,
-        index,
         shared,
         begun,
         ends_at: MonotonicClock.now().plus(shared.deadline),
         is_unsure: false,
     };
-    let done = swap(shared, key, &mut exchange, &mut None, &mut progress.sent).await;
-    let (reply, now) = done.unwrap_or_else(|| Err(shared.deadline_exceeded()))?;
-    progress.done = Some((reply, now));
-    Ok((reply, Some(now)))
+    let mut sent = flight.sent.lock().await;
+    let done = swap(shared, key, &mut exchange, &mut None, &mut sent).await;
+    done.unwrap_or_else(|| Err(shared.deadline_exceeded()))
 }
 
 /// The exchange of one key.
 struct Exchange<'a, S> {
     batch: &'a Batch,
-    index: usize,
     shared: &'a Shared<S>,
     begun: Tick,
     ends_at: Tick,
@@ -117,7 +78,7 @@ struct Exchange<'a, S> {
 }
 
 impl<S: CasStore> OnKey for Exchange<'_, S> {
-    type Reply = (Option<Reply>, u64);
+    type Reply = Replies;
     const HAS_TIME: bool = false;
 
     fn ends_at(&mut self, _: bool) -> Option<Tick> {
@@ -149,15 +110,19 @@ impl<S: CasStore> OnKey for Exchange<'_, S> {
     ) -> Result<(Option<Record>, Self::Reply), StoreError> {
         let (batch, now) = (self.batch, micros(Some(held.now)));
         let bytes = held.has_value.then(|| held.record.state());
-        let Some(mut record) = batch.read(self.index, bytes, now) else {
-            return Ok((None, (None, now)));
+        let mut replies = Replies {
+            now,
+            keys: vec![None],
+        };
+        let Some(mut record) = batch.read(0, bytes, now) else {
+            return Ok((None, replies));
         };
         let time = (now, !self.shared.time.is_of_this_machine());
-        let report = &batch.keys[self.index].1;
-        let reply = record.exchange(&batch.limit, report, time, self.is_unsure);
+        let report = &batch.keys[0].1;
+        replies.keys[0] = Some(record.exchange(&batch.limit, report, time, self.is_unsure));
         let state = text_of(&record.lists()).into_bytes();
         let written = held.record.with_state(state, held.now.plus(batch.ttl()));
-        Ok((Some(written), (Some(reply), now)))
+        Ok((Some(written), replies))
     }
 }
 

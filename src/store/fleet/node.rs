@@ -4,7 +4,7 @@ use std::{mem, sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, oneshot};
 
-use super::batch::Batch;
+use super::batch::{Batch, Replies};
 use super::cas::{Flight, exchange};
 use super::exchange::Limit;
 use super::keys::{Exchanged, Keys, Shard};
@@ -15,10 +15,10 @@ use crate::clock::{Clock, MonotonicClock, Tick, nanos, unix_now};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
-    cas::{CasStore, error::Failure, shared::Shared},
+    cas::{CasStore, Runs, error::Failure, shared::Shared},
     deadline::within,
     events::RemoteMetrics,
-    remote::{RemoteKey, key_name, layout_of},
+    remote::{RemoteKey, join_all, key_name, layout_of},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 
@@ -61,8 +61,8 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
 #[derive(Default)]
 pub(super) struct Progress {
     sequence: u64,
-    /// A batch without a reply. It is sent again unchanged before any other.
-    flight: Option<Arc<Flight>>,
+    /// Batches without a reply. They are sent again unchanged before any other.
+    flights: Vec<Arc<Flight>>,
     time: Option<StoreTime>,
     /// Nanoseconds of the last exchange.
     round_trip: u64,
@@ -145,7 +145,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     pub(super) fn lag(&self) -> Duration {
         let progress = lock(&self.progress);
         let is_due = |shard: &Shard| shard.keys.values().any(|entry| entry.budget.is_due());
-        if progress.flight.is_none() && !self.keys.shards().any(|shard| is_due(&shard)) {
+        if progress.flights.is_empty() && !self.keys.shards().any(|shard| is_due(&shard)) {
             return Duration::ZERO;
         }
         MonotonicClock.now().since(progress.reported_until)
@@ -327,7 +327,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         interval * 9 / 10 + self.0.shared.random_below(interval / 5)
     }
 
-    /// Sends the batch that has no reply yet, then the keys that cannot wait, and in a tick all that are due.
+    /// Sends the batches that have no reply yet, then the keys that cannot wait, and in a tick all that are due.
     async fn exchange(
         &self,
         is_tick: bool,
@@ -368,14 +368,14 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         Ok(())
     }
 
-    /// Makes a batch of the keys that have something to report.
+    /// Makes batches of the keys that have something to report.
     fn collect(&self, hashes: &[u64], later: Vec<u64>, returns_all: bool) {
         let node = &self.0;
         let mut progress = lock(&node.progress);
         progress.urgent.extend(later);
         let now = MonotonicClock.now();
         let round_trip = (!returns_all).then_some(progress.round_trip);
-        let (mut keys, mut collected) = (Vec::new(), Vec::new());
+        let mut collected = Vec::new();
         for hash in hashes {
             let mut shard = node.keys.shard(*hash);
             let Some(entry) = shard.keys.get_mut(hash) else {
@@ -389,34 +389,41 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 .budget
                 .collect(progress.time.as_ref(), now, round_trip);
             let name = format!("{}{}", node.name_prefix, entry.name);
-            keys.push((name.into(), report));
-            collected.push(*hash);
+            collected.push((*hash, (name.into(), report)));
         }
-        if keys.is_empty() {
-            return;
+        // Keys that are swapped have a batch each.
+        let most = if S::RUNS == Runs::None { 1 } else { MAX_BATCH };
+        for some in collected.chunks(most) {
+            progress.sequence += 1;
+            let batch = Batch {
+                machine: node.id,
+                sequence: progress.sequence,
+                limit: node.keys.limit(),
+                sequence_key: Arc::clone(&node.sequence_key),
+                keys: some.iter().map(|(_, report)| report.clone()).collect(),
+            };
+            let hashes = some.iter().map(|(hash, _)| *hash).collect();
+            progress.flights.push(Flight::new(batch, hashes, now));
         }
-        progress.sequence += 1;
-        let batch = Batch {
-            machine: node.id,
-            sequence: progress.sequence,
-            limit: node.keys.limit(),
-            sequence_key: Arc::clone(&node.sequence_key),
-            keys,
-        };
-        progress.flight = Some(Flight::new(batch, collected, now));
     }
 
-    /// Sends the batch that has no reply, if there is one.
+    /// Sends the batches that have no reply.
     async fn send(&self) -> Result<(), StoreError> {
         let node = &self.0;
-        let flight = lock(&node.progress).flight.clone();
-        let Some(flight) = flight else {
-            return Ok(());
-        };
-        let sent = MonotonicClock.now();
-        let result = exchange(&node.shared, &flight).await;
-        RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
-        let (replies, received) = (result?, MonotonicClock.now());
+        let flights = lock(&node.progress).flights.clone();
+        let sending = flights.iter().map(|flight| async move {
+            let sent = MonotonicClock.now();
+            let result = exchange(&node.shared, flight).await;
+            RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
+            self.adopt(flight, &result?, sent);
+            Ok(())
+        });
+        join_all(sending).await.into_iter().collect()
+    }
+
+    /// Takes in the replies to a batch.
+    fn adopt(&self, flight: &Arc<Flight>, replies: &Replies, sent: Tick) {
+        let (node, received) = (&self.0, MonotonicClock.now());
         let time = StoreTime {
             begun: flight.begun,
             sent,
@@ -424,7 +431,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             at: replies.now,
         };
         let mut progress = lock(&node.progress);
-        progress.flight = None;
+        progress.flights.retain(|other| !Arc::ptr_eq(other, flight));
         progress.round_trip = nanos(received.since(sent));
         progress.time = Some(time);
         progress.exchanged += flight.hashes.len() as u64;
@@ -442,7 +449,6 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
             }
         }
-        Ok(())
     }
 }
 

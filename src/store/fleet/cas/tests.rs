@@ -7,17 +7,54 @@ use super::super::exchange::{Limit, Report};
 use super::super::shape::{NEVER, Shape};
 use std::{sync::atomic::AtomicBool, time::Duration};
 
+use tokio::task::JoinSet;
+
 use super::*;
 use crate::algorithm::TokenBucket;
 use crate::clock::Tick;
 use crate::quota::Quota;
-use crate::store::cas::{Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version};
+use crate::store::{
+    cas::{Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version},
+    remote::join_all,
+};
 use crate::sync::Ordering;
 
-impl Flight {
-    fn of(batch: Batch) -> Arc<Self> {
-        Self::new(batch, Vec::new(), Tick::ZERO)
+/// A batch without a reply, or one for each key that is swapped.
+struct Flights(Vec<Arc<Flight>>);
+
+impl Flights {
+    fn of<S: CasStore>(_: &Shared<S>, batch: &Batch) -> Self {
+        let most = if S::RUNS == Runs::None {
+            1
+        } else {
+            batch.keys.len()
+        };
+        let keys = batch.keys.chunks(most).map(<[_]>::to_vec);
+        let batches = keys.map(|keys| Batch {
+            keys,
+            ..batch.clone()
+        });
+        Self(
+            batches
+                .map(|batch| Flight::new(batch, Vec::new(), Tick::ZERO))
+                .collect(),
+        )
     }
+}
+
+/// Exchanges all keys at once.
+async fn exchange_all<S: CasStore>(
+    shared: &Shared<S>,
+    flights: &Flights,
+) -> Result<Replies, StoreError> {
+    let exchanging = flights.0.iter().map(|flight| exchange(shared, flight));
+    let mut all = Replies::default();
+    for replies in join_all(exchanging).await {
+        let replies = replies?;
+        all.now = all.now.max(replies.now);
+        all.keys.extend(replies.keys);
+    }
+    Ok(all)
 }
 
 const LIFE: u64 = 10_000_000_000;
@@ -105,7 +142,8 @@ async fn used_by_all<S: CasStore>(machines: &[Arc<Shared<S>>]) -> Result<[i64; 2
     for (id, machine) in (1..).zip(machines.to_vec()) {
         running.spawn(async move {
             for sequence in 1..=5 {
-                exchange(&machine, &Flight::of(batch(id, sequence, 3))).await?;
+                let flights = Flights::of(&machine, &batch(id, sequence, 3));
+                exchange_all(&machine, &flights).await?;
             }
             Ok(())
         });
@@ -140,11 +178,11 @@ async fn machines_that_exchange_at_once_lose_nothing() {
 async fn lose_the_reply<S: CasStore>(
     store: &Faulty<S>,
     budgets: &Arc<Shared<Faulty<S>>>,
-    flight: &Arc<Flight>,
+    flights: &Flights,
 ) {
     let lost = [Fault::LostRequest; 2];
     store.plan([Fault::None, Fault::LostReply].into_iter().chain(lost));
-    exchange(budgets, flight).await.unwrap_err();
+    exchange_all(budgets, flights).await.unwrap_err();
     assert_eq!(store.planned(), 0);
     tokio::time::sleep(Duration::from_secs(60)).await;
     budgets.call(budgets.store.load("a")).await.unwrap();
@@ -158,19 +196,19 @@ async fn a_batch_that_is_sent_again_counts_once() {
     for (again, used) in [(1, 3), (2, 6)] {
         let store = Faulty::new(MemoryStore::new());
         let budgets = budgets(store.clone());
-        let first = Flight::of(batch(8, 1, 3));
+        let first = Flights::of(&budgets, &batch(8, 1, 3));
         lose_the_reply(&store, &budgets, &first).await;
         let granted = taken(&budgets, "a").await.1;
         let sent = if again == 1 {
             first
         } else {
-            Flight::of(batch(8, again, 3))
+            Flights::of(&budgets, &batch(8, again, 3))
         };
-        let replies = exchange(&budgets, &sent).await.unwrap();
+        let replies = exchange_all(&budgets, &sent).await.unwrap();
         assert_eq!(taken(&budgets, "a").await.0, used);
         assert!(again == 2 || replies.keys[0].unwrap().grant.units == granted);
         // Nor if it is sent a third time.
-        exchange(&budgets, &sent).await.unwrap();
+        exchange_all(&budgets, &sent).await.unwrap();
         assert_eq!(taken(&budgets, "a").await.0, used);
         assert_eq!(taken(&budgets, "b").await.0, 3);
     }
@@ -206,11 +244,12 @@ impl CasStore for Silent {
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_is_dropped_in_flight_and_sent_again_counts_once() {
     let budgets = budgets(Silent(MemoryStore::new(), AtomicBool::new(false)));
-    let flight = Flight::of(batch(8, 1, 3));
-    let sent = tokio::time::timeout(Duration::from_millis(10), exchange(&budgets, &flight));
+    let flights = Flights::of(&budgets, &batch(8, 1, 3));
+    let exchanging = exchange_all(&budgets, &flights);
+    let sent = tokio::time::timeout(Duration::from_millis(10), exchanging);
     sent.await.unwrap_err();
     assert_eq!(taken(&budgets, "a").await.0, 3);
-    exchange(&budgets, &flight).await.unwrap();
+    exchange_all(&budgets, &flights).await.unwrap();
     assert_eq!(taken(&budgets, "a").await.0, 3);
 }
 
@@ -218,9 +257,8 @@ async fn a_batch_that_is_dropped_in_flight_and_sent_again_counts_once() {
 async fn a_batch_that_is_sent_again_in_one_step_counts_once() {
     for (again, used) in [(1, 3), (2, 6)] {
         let budgets = budgets(MemoryStore::new());
-        exchange(&budgets, &Flight::of(batch(8, 1, 3)))
-            .await
-            .unwrap();
+        let first = Flights::of(&budgets, &batch(8, 1, 3));
+        exchange_all(&budgets, &first).await.unwrap();
         sent_again(&budgets, again, used).await;
     }
 }
@@ -228,8 +266,8 @@ async fn a_batch_that_is_sent_again_in_one_step_counts_once() {
 /// The first batch of machine 8 was executed.
 async fn sent_again<S: CasStore>(budgets: &Arc<Shared<S>>, sequence: u64, used: i64) {
     let granted = taken(budgets, "a").await.1;
-    let flight = Flight::of(batch(8, sequence, 3));
-    let replies = exchange(budgets, &flight).await.unwrap();
+    let flights = Flights::of(budgets, &batch(8, sequence, 3));
+    let replies = exchange_all(budgets, &flights).await.unwrap();
     assert_eq!(taken(budgets, "a").await.0, used);
     if sequence == 1 {
         assert!(granted > 0);
@@ -247,8 +285,8 @@ async fn a_batch_of_unknown_outcome_gives_nothing_back_twice() {
     for is_again in [true, false] {
         let store = Faulty::new(MemoryStore::new());
         let (budgets, others) = (budgets(store.clone()), budgets(store.clone()));
-        let flight = Flight::of(batch(8, 1, 0));
-        let granted = exchange(&budgets, &flight).await.unwrap();
+        let first = Flights::of(&budgets, &batch(8, 1, 0));
+        let granted = exchange_all(&budgets, &first).await.unwrap();
         let mut second = batch(8, 2, 0);
         for ((_, report), reply) in second.keys.iter_mut().zip(&granted.keys) {
             let grant = reply.unwrap().grant;
@@ -262,18 +300,18 @@ async fn a_batch_of_unknown_outcome_gives_nothing_back_twice() {
                 ..Report::default()
             };
         }
-        let mut second = Flight::of(second);
-        lose_the_reply(&store, &budgets, &second).await;
+        let mut flights = Flights::of(&budgets, &second);
+        lose_the_reply(&store, &budgets, &flights).await;
         for other in 10..18 {
-            let flight = Flight::of(batch(other, 1, 0));
-            exchange(&others, &flight).await.unwrap();
+            let flights = Flights::of(&others, &batch(other, 1, 0));
+            exchange_all(&others, &flights).await.unwrap();
         }
         let (used, out) = taken(&budgets, "a").await;
         assert_eq!(used, 2);
         if !is_again {
-            second = Flight::of(second.batch.clone());
+            flights = Flights::of(&budgets, &second);
         }
-        exchange(&budgets, &second).await.unwrap();
+        exchange_all(&budgets, &flights).await.unwrap();
         let (used, still_out) = taken(&budgets, "a").await;
         let expected = if is_again { (5, true) } else { (4, false) };
         assert_eq!((used, still_out == out), expected);
@@ -288,12 +326,13 @@ async fn a_damaged_value_is_left_until_it_is_reset() {
         let (store, ttl) = (&budgets.store, Duration::from_secs(60));
         let value = Value::new(Version::from_u64(1), bytes);
         store.swap("a", None, &value, ttl).await.unwrap();
-        let flight = Flight::of(batch(2, 1, 0));
-        let replies = exchange(&budgets, &flight).await.unwrap();
+        let first = Flights::of(&budgets, &batch(2, 1, 0));
+        let replies = exchange_all(&budgets, &first).await.unwrap();
         assert!(replies.keys[0].is_none() && replies.keys[1].is_some());
         let mut reset = batch(2, 2, 0);
         reset.keys[0].1.resets = true;
-        let replies = exchange(&budgets, &Flight::of(reset)).await.unwrap();
+        let reset = Flights::of(&budgets, &reset);
+        let replies = exchange_all(&budgets, &reset).await.unwrap();
         assert!(replies.keys[0].is_some());
     }
     let text = b"1 2 three".to_vec();

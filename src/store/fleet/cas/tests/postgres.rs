@@ -95,9 +95,8 @@ async fn a_transaction_that_is_sent_again_counts_once() {
     let server = PostgresServer::shared();
     for (table, again, used) in [("once", 1, 3), ("twice", 2, 6)] {
         let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
-        exchange(machine, &Flight::of(batch(8, 1, 3)))
-            .await
-            .unwrap();
+        let first = Flights::of(machine, &batch(8, 1, 3));
+        exchange_all(machine, &first).await.unwrap();
         sent_again(machine, again, used).await;
     }
 }
@@ -108,14 +107,12 @@ async fn a_row_that_has_expired_counts_as_none() {
     let client = server.client().await;
     for (table, is_expired, used) in [("kept", "false", 6), ("expired", "true", 3)] {
         let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
-        exchange(machine, &Flight::of(batch(8, 1, 3)))
-            .await
-            .unwrap();
+        let first = Flights::of(machine, &batch(8, 1, 3));
+        exchange_all(machine, &first).await.unwrap();
         let expire = format!("UPDATE {table} SET expires_at = 1 WHERE {is_expired}");
         client.batch_execute(&expire).await.unwrap();
-        exchange(machine, &Flight::of(batch(8, 2, 3)))
-            .await
-            .unwrap();
+        let second = Flights::of(machine, &batch(8, 2, 3));
+        exchange_all(machine, &second).await.unwrap();
         assert_eq!(taken(machine, "a").await.0, used);
     }
 }
@@ -134,8 +131,8 @@ async fn a_batch_that_is_cancelled_leaves_no_transaction() {
     let mut first = Vec::<i32>::new();
     for polls in 1_u32.. {
         let sequence = u64::from(polls);
-        let own = Flight::of(batch(8, sequence, 1));
-        let mut exchanging = Box::pin(exchange(&all[0], &own));
+        let own = Flights::of(&all[0], &batch(8, sequence, 1));
+        let mut exchanging = Box::pin(exchange_all(&all[0], &own));
         let mut left = polls;
         let ended = poll_fn(|context| {
             left -= 1;
@@ -148,10 +145,10 @@ async fn a_batch_that_is_cancelled_leaves_no_transaction() {
         });
         let ended = ended.await;
         drop(exchanging);
-        let other = Flight::of(batch(9, sequence, 1));
-        exchange(&all[1], &other).await.unwrap();
+        let other = Flights::of(&all[1], &batch(9, sequence, 1));
+        exchange_all(&all[1], &other).await.unwrap();
         assert_eq!(taken(&all[1], "a").await.0, taken(&all[1], "b").await.0);
-        exchange(&all[0], &own).await.unwrap();
+        exchange_all(&all[0], &own).await.unwrap();
         assert_eq!(taken(&all[1], "a").await.0, 2 * i64::from(polls));
         // A session that had held a lock would have been ended by the server.
         let now: Vec<i32> = client.query_one(sessions, &[]).await.unwrap().get(0);
