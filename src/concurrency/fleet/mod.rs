@@ -270,9 +270,16 @@ impl LeaseHolder for OfKey {
         lines.tell(self.id);
     }
 
-    fn fail(&self, error: StoreError) {
-        *lock(&self.last_error) = Some(error);
-        self.permits.lines.keep_first(self.id, Err(None), |_| 0);
+    fn fail(&self, error: Option<StoreError>) {
+        let Permits { table, lines, .. } = &*self.permits;
+        let is_over = error.is_none();
+        *lock(&self.last_error) = error;
+        lines.keep_first(self.id, Err(None), |_| {
+            if is_over {
+                table.end_lease(self.id, true);
+            }
+            0
+        });
     }
 
     fn end(&self) -> bool {
@@ -284,15 +291,6 @@ impl LeaseHolder for OfKey {
             usize::MAX
         });
         is_over
-    }
-
-    fn stop(&self) {
-        let Permits { table, lines, .. } = &*self.permits;
-        *lock(&self.last_error) = None;
-        lines.keep_first(self.id, Err(None), |_| {
-            table.end_lease(self.id, true);
-            0
-        });
     }
 }
 

@@ -33,14 +33,12 @@ pub(crate) trait LeaseHolder: Send + Sync + 'static {
     /// The plan holds until `valid_until`. The others held so much then.
     fn confirm(&self, plan: &LeasePlan, others: u64, valid_until: Tick);
 
-    /// The store cannot be asked: fails the requests that wait.
-    fn fail(&self, error: StoreError);
+    /// Fails the requests that wait: the store cannot be asked, or the task was dropped with its runtime if there is no
+    /// error.
+    fn fail(&self, error: Option<StoreError>);
 
     /// Ends the task if nothing is in flight and none waits. Returns whether it did.
     fn end(&self) -> bool;
-
-    /// The task was dropped with its runtime.
-    fn stop(&self);
 }
 
 /// Wakes a task.
@@ -180,7 +178,7 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
                 }
                 Ok(_) => self.leases.life / 3,
                 Err(error) => {
-                    self.holder.fail(error);
+                    self.holder.fail(Some(error));
                     // What the store holds of this machine is over by itself then.
                     let sent = self.sent.iter().filter_map(|sent| sent.reply.written_at);
                     let last = sent.chain(self.written_at).max();
@@ -307,7 +305,7 @@ fn is_due(own: Option<Holding>, plan: &LeasePlan) -> bool {
 impl<S: CasStore, H: LeaseHolder> Drop for Keeper<S, H> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.holder.stop();
+            self.holder.fail(None);
         }
     }
 }

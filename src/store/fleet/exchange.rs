@@ -36,8 +36,6 @@ pub(in crate::store) struct Limit {
 pub(super) struct Record {
     /// The time of the last exchange: all else is as of then.
     pub(super) at: u64,
-    /// The first epoch since the last reset; 0 if there was none.
-    pub(super) reset: u64,
     /// The number of the current epoch, which begins with the time of the first exchange: so no other value of the
     /// key had the same. When it ends, and how long the next one is at least: as long as what is granted now is good.
     pub(super) epoch: u64,
@@ -116,7 +114,6 @@ impl Record {
     pub(super) fn new(limit: &Limit, now: u64) -> Self {
         Self {
             at: now,
-            reset: 0,
             epoch: now,
             ends: now + limit.life,
             length: limit.life,
@@ -131,7 +128,6 @@ impl Record {
         let [out, before] = self.out;
         let head = [
             self.at,
-            self.reset,
             self.epoch,
             self.ends,
             self.length,
@@ -146,15 +142,14 @@ impl Record {
 
     /// `None` if they are not those of a record.
     pub(super) fn of_lists(mut lists: Vec<Vec<u64>>, shape: &Shape) -> Option<Self> {
-        let head: [u64; 8] = std::mem::take(lists.first_mut()?).try_into().ok()?;
-        let [at, reset, epoch, ends, length, out, before, asked] = head;
+        let head: [u64; 7] = std::mem::take(lists.first_mut()?).try_into().ok()?;
+        let [at, epoch, ends, length, out, before, asked] = head;
         let used = lists.split_off(1);
         let mut parts = shape.parts.iter().zip(&used);
         let is_valid =
             used.len() == shape.parts.len() && parts.all(|(part, used)| part.is_valid(used));
         is_valid.then_some(Self {
             at,
-            reset,
             epoch,
             ends,
             length,
@@ -185,23 +180,19 @@ impl Record {
         if report.resets {
             let epoch = self.epoch + 2;
             *self = Self {
-                reset: epoch,
                 epoch,
                 ..Self::new(limit, at)
             };
         }
         let keeps = self.settle_report(&report);
         let shape = &limit.shape;
-        if report.resets || report.epoch == 0 || report.epoch >= self.reset {
-            let used = if keeps { report.used } else { 0 };
-            let used_at = report.at.saturating_add(at - now).min(at);
-            self.charge(shape, used + report.charged, used_at);
-            self.advance(shape, at);
-            for (part, used) in shape.parts.iter().zip(&mut self.used) {
-                part.give_back(used, at, report.given_back, report.given_back_at.min(at));
-            }
-        }
+        let used = if keeps { report.used } else { 0 };
+        let used_at = report.at.saturating_add(at - now).min(at);
+        self.charge(shape, used + report.charged, used_at);
         self.advance(shape, at);
+        for (part, used) in shape.parts.iter().zip(&mut self.used) {
+            part.give_back(used, at, report.given_back, report.given_back_at.min(at));
+        }
         let units = self.grant(limit, &report, at.saturating_sub(last));
         let grant = Grant {
             epoch: self.epoch,

@@ -60,7 +60,7 @@ pub(super) struct Budget {
     /// Used units, reported before, that are given back; and the first moment at which any was used.
     given_back: u64,
     given_back_at: Tick,
-    resets: bool,
+    pub(super) resets: bool,
     reported: Tick,
     /// The last reply, if there was one, and when it came.
     reply: Option<Figures>,
@@ -222,27 +222,22 @@ impl Budget {
         (part, most, remaining, full.saturating_mul(1_000))
     }
 
-    /// Takes out what is to be reported at `now`. What is not used until the reply comes, after about
-    /// `round_trip` nanoseconds, is given back; or all if that is `None`.
+    /// Takes out what is to be reported at `now`. As much as was used is kept until the reply comes, and the rest is
+    /// given back; or all of it.
     pub(super) fn collect(
         &mut self,
         time: Option<&StoreTime>,
         now: Tick,
-        round_trip: Option<u64>,
+        returns_all: bool,
     ) -> Report {
         let store_time = |moment, unknown| time.map_or(unknown, |time| time.store_time_of(moment));
         let at = store_time(self.last_use, NEVER);
         let given_back_at = store_time(self.given_back_at, 0);
-        let elapsed = nanos(now.since(self.reported)).max(1);
-        let is_quiet = self.demand == 0 || round_trip.is_none();
-        let expected =
-            u128::from(self.used) * 2 * u128::from(round_trip.unwrap_or(0)) / u128::from(elapsed);
-        let keep = if is_quiet || self.used == 0 || now >= self.until {
+        let is_quiet = self.demand == 0 || returns_all;
+        let keep = if is_quiet || now >= self.until {
             0
         } else {
-            u64::try_from(expected + 1)
-                .unwrap_or(u64::MAX)
-                .min(self.left)
+            self.used.min(self.left)
         };
         let returned = self.left - keep;
         self.left = keep;
@@ -252,7 +247,7 @@ impl Budget {
         }
         self.reported = now;
         // A machine that gives all back gets nothing, unless a request waits.
-        let wants_nothing = round_trip.is_none() && self.waiting == 0;
+        let wants_nothing = returns_all && self.waiting == 0;
         let demand = std::mem::take(&mut self.demand);
         // The first exchange of a window asks for as much as the one before.
         let wanted = if demand > 0 {

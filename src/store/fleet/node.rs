@@ -64,8 +64,6 @@ pub(super) struct Progress {
     /// Batches without a reply. They are sent again unchanged before any other.
     flights: Vec<Arc<Flight>>,
     time: Option<StoreTime>,
-    /// Nanoseconds of the last exchange.
-    round_trip: u64,
     /// The store knows of all that was used before.
     reported_until: Tick,
     /// Keys that are to be exchanged at once.
@@ -135,11 +133,8 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
 
     /// Whether the store is reached: it loads a value.
     pub(super) async fn reach(&self) -> Result<(), StoreError> {
-        let sent_at = MonotonicClock.now();
         let load = self.shared.store.load(&self.sequence_key);
-        let loaded = self.shared.call(load).await?;
-        self.shared.time.learn(sent_at, loaded.server_time);
-        Ok(())
+        self.shared.call(load).await.map(drop)
     }
 
     pub(super) fn lag(&self) -> Duration {
@@ -222,22 +217,15 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
 
     /// Goes on with the windows of the calendar of now.
     fn adopt_windows(&self) {
-        let (now, limit) = (self.store_time(), self.keys.limit());
-        if limit.shape.holds_at(now.as_nanos() / 1_000) {
-            return;
-        }
-        // They were checked when the limit was built.
-        if let Ok(shape) = Shape::of(&self.algorithm, now) {
+        let time = lock(&self.progress).time;
+        let micros = time.map(|time| time.store_time_of(MonotonicClock.now()));
+        let now = micros.map_or_else(unix_now, |micros| Tick::from_nanos(micros * 1_000));
+        let limit = self.keys.limit();
+        // It was checked when the limit was built.
+        let shape = Shape::of(&self.algorithm, now);
+        if let Some(shape) = shape.ok().filter(|shape| *shape != limit.shape) {
             let limit = Limit::clone(&limit);
             self.keys.set_limit(&Arc::new(Limit { shape, ..limit }));
-        }
-    }
-
-    /// The store's time, as far as is known.
-    fn store_time(&self) -> Tick {
-        match lock(&self.progress).time {
-            Some(time) => Tick::from_nanos(time.store_time_of(MonotonicClock.now()) * 1_000),
-            None => self.shared.time.now().unwrap_or_else(unix_now),
         }
     }
 
@@ -286,7 +274,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             if is_cut_off && !is_tick && !returns_all {
                 continue;
             }
-            let exchange = self.exchange(is_tick, returns_all, is_cut_off);
+            let exchange = self.exchange(is_tick, returns_all);
             if is_closing {
                 let _ = within(now.plus(FLUSH_TIME), exchange).await;
                 return;
@@ -328,18 +316,10 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
     }
 
     /// Sends the batches that have no reply yet, then the keys that cannot wait, and in a tick all that are due.
-    async fn exchange(
-        &self,
-        is_tick: bool,
-        returns_all: bool,
-        is_cut_off: bool,
-    ) -> Result<(), StoreError> {
+    async fn exchange(&self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
         let node = &self.0;
         node.adopt_windows();
         let (is_all, begun) = (is_tick || returns_all, MonotonicClock.now());
-        if is_cut_off {
-            node.reach().await?;
-        }
         self.send().await?;
         let mut due = if is_all {
             node.keys.due(begun)
@@ -374,7 +354,6 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         let mut progress = lock(&node.progress);
         progress.urgent.extend(later);
         let now = MonotonicClock.now();
-        let round_trip = (!returns_all).then_some(progress.round_trip);
         let mut collected = Vec::new();
         for hash in hashes {
             let mut shard = node.keys.shard(*hash);
@@ -385,9 +364,8 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 continue;
             }
             entry.is_in_flight = true;
-            let report = entry
-                .budget
-                .collect(progress.time.as_ref(), now, round_trip);
+            let time = progress.time.as_ref();
+            let report = entry.budget.collect(time, now, returns_all);
             let name = format!("{}{}", node.name_prefix, entry.name);
             collected.push((*hash, (name.into(), report)));
         }
@@ -432,7 +410,6 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         };
         let mut progress = lock(&node.progress);
         progress.flights.retain(|other| !Arc::ptr_eq(other, flight));
-        progress.round_trip = nanos(received.since(sent));
         progress.time = Some(time);
         progress.exchanged += flight.hashes.len() as u64;
         for (hash, reply) in flight.hashes.iter().zip(&replies.keys) {

@@ -112,14 +112,6 @@ impl Shape {
         let all = self.parts.iter().map(Part::time_to_fill);
         all.max().unwrap_or(0).min(MAX_MEMORY)
     }
-
-    /// Whether its windows of the calendar are those of a moment.
-    pub(super) fn holds_at(&self, at: u64) -> bool {
-        self.parts.iter().all(|part| match part {
-            Part::Cells(cells) if cells.is_calendar => cells.cell(at) == 1,
-            _ => true,
-        })
-    }
 }
 
 impl Level {

@@ -316,13 +316,11 @@ impl LeaseHolder for Holder {
 
     fn confirm(&self, _: &LeasePlan, _: u64, _: Tick) {}
 
-    fn fail(&self, _: StoreError) {}
+    fn fail(&self, _: Option<StoreError>) {}
 
     fn end(&self) -> bool {
         true
     }
-
-    fn stop(&self) {}
 }
 
 /// Shows promise 644.

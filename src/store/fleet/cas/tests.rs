@@ -207,9 +207,6 @@ async fn a_batch_that_is_sent_again_counts_once() {
         let replies = exchange_all(&budgets, &sent).await.unwrap();
         assert_eq!(taken(&budgets, "a").await.0, used);
         assert!(again == 2 || replies.keys[0].unwrap().grant.units == granted);
-        // Nor if it is sent a third time.
-        exchange_all(&budgets, &sent).await.unwrap();
-        assert_eq!(taken(&budgets, "a").await.0, used);
         assert_eq!(taken(&budgets, "b").await.0, 3);
     }
 }

@@ -59,7 +59,7 @@ fn granted(units: u64) -> Reply {
 fn budget(units: u64) -> Budget {
     let mut budget = Budget::default();
     assert_eq!(budget.decide(&limit(), at(0), 1), Answer::Wait);
-    let report = budget.collect(None, at(0), Some(0));
+    let report = budget.collect(None, at(0), false);
     assert_eq!((report.demand, report.waiting), (1, 1));
     adopt(&mut budget, 0, granted(units));
     budget
@@ -70,8 +70,8 @@ fn is_admitted(budget: &mut Budget, now: u64, cost: u64) -> bool {
 }
 
 /// The units that are used, kept, given back unused, and given back after they were reported.
-fn report(budget: &mut Budget, now: u64, round_trip: Option<u64>) -> [u64; 4] {
-    let report = budget.collect(None, at(now), round_trip);
+fn report(budget: &mut Budget, now: u64, returns_all: bool) -> [u64; 4] {
+    let report = budget.collect(None, at(now), returns_all);
     [report.used, report.kept, report.returned, report.given_back]
 }
 
@@ -99,7 +99,7 @@ fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
         Answer::Deny(Some(_))
     ));
     assert_eq!(short.decide(&limit(), at(200), 60), Answer::Wait);
-    assert_eq!(short.collect(None, at(300), Some(0)).waiting, 121);
+    assert_eq!(short.collect(None, at(300), false).waiting, 121);
     adopt(&mut short, 300, granted(10));
     // After a denial it denies until the exchange of its interval.
     let rest = Duration::from_millis(1);
@@ -109,18 +109,18 @@ fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
     );
     // If that is late, it asks.
     assert_eq!(short.decide(&limit(), at(1_500_300), 60), Answer::Wait);
-    assert_eq!(short.collect(None, at(1_600_000), Some(0)).waiting, 120);
+    assert_eq!(short.collect(None, at(1_600_000), false).waiting, 120);
     adopt(&mut short, 1_600_000, granted(10));
     for interval in 2..=u64::from(WARY) + 2 {
         assert!(is_admitted(&mut short, interval * 1_000_000 - 1, 1));
-        short.collect(None, at(interval * 1_000_000), Some(0));
+        short.collect(None, at(interval * 1_000_000), false);
         adopt(&mut short, interval * 1_000_000, granted(10));
     }
     let now = (u64::from(WARY) + 2) * 1_000_000;
     assert_eq!(short.decide(&limit(), at(now), 60), Answer::Wait);
     // Not without end.
     for more in 1..=MORE {
-        short.collect(None, at(now), Some(0));
+        short.collect(None, at(now), false);
         adopt(&mut short, now, granted(10));
         let answer = short.decide(&limit(), at(now), 60);
         assert_eq!(answer == Answer::Wait, more < MORE, "{more}");
@@ -142,9 +142,9 @@ fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
 fn a_machine_that_gave_all_back_asks_again() {
     let mut quiet = budget(10);
     assert!(is_admitted(&mut quiet, 1, 1));
-    assert_eq!(report(&mut quiet, 2, Some(0))[2], 8);
+    assert_eq!(report(&mut quiet, 2, false)[2], 8);
     adopt(&mut quiet, 2, granted(10));
-    assert_eq!(report(&mut quiet, 3, Some(0)), [0, 0, 10, 0]);
+    assert_eq!(report(&mut quiet, 3, false), [0, 0, 10, 0]);
     adopt(&mut quiet, 3, granted(0));
     assert!(!quiet.is_due());
     assert_eq!(quiet.decide(&limit(), at(4), 1), Answer::Wait);
@@ -201,12 +201,11 @@ fn a_key_is_full_again_when_what_was_used_since_the_reply_is_back() {
 
 /// Shows promise 202.
 #[test]
-fn units_are_kept_for_the_round_trip_and_the_rest_is_given_back() {
+fn as_much_as_was_used_is_kept_until_the_reply_comes_and_the_rest_is_given_back() {
     let mut kept = budget(100);
     assert!(is_admitted(&mut kept, 1, 20));
-    // Twenty in a thousand nanoseconds, twice 100 of which the round trip takes.
-    assert_eq!(report(&mut kept, 1_000, Some(100)), [20, 5, 75, 0]);
-    assert!(is_admitted(&mut kept, 1_050, 5) && !is_admitted(&mut kept, 1_051, 1));
+    assert_eq!(report(&mut kept, 1_000, false), [20, 20, 60, 0]);
+    assert!(is_admitted(&mut kept, 1_050, 20) && !is_admitted(&mut kept, 1_051, 1));
     let keeps = Reply {
         grant: Grant {
             epoch: 8,
@@ -216,14 +215,14 @@ fn units_are_kept_for_the_round_trip_and_the_rest_is_given_back() {
         ..granted(0)
     };
     adopt(&mut kept, 1_100, keeps);
-    assert_eq!(report(&mut kept, 1_200, None), [5, 0, 3, 0]);
+    assert_eq!(report(&mut kept, 1_200, true), [20, 0, 3, 0]);
     // What has lapsed is charged already.
     let mut lapsed = budget(100);
     assert!(is_admitted(&mut lapsed, 1, 20));
-    assert_eq!(report(&mut lapsed, 1_000, Some(100)), [20, 5, 75, 0]);
+    assert_eq!(report(&mut lapsed, 1_000, false), [20, 20, 60, 0]);
     assert!(is_admitted(&mut lapsed, 1_050, 2));
     adopt(&mut lapsed, 1_100, granted(1));
-    assert_eq!(report(&mut lapsed, 1_200, None), [0, 0, 1, 0]);
+    assert_eq!(report(&mut lapsed, 1_200, true), [0, 0, 1, 0]);
 }
 
 /// Shows promise 202.
@@ -233,7 +232,7 @@ fn a_refund_before_the_report_is_usable_again_and_is_not_reported() {
     assert!(is_admitted(&mut budget, 1, 7));
     budget.refund(at(2), 5, at(1));
     assert_eq!(budget.left, 8);
-    assert_eq!(report(&mut budget, 3, None), [2, 0, 8, 0]);
+    assert_eq!(report(&mut budget, 3, true), [2, 0, 8, 0]);
 }
 
 /// Shows promise 202.
@@ -241,9 +240,9 @@ fn a_refund_before_the_report_is_usable_again_and_is_not_reported() {
 fn a_refund_after_the_report_or_of_what_has_lapsed_is_reported() {
     let mut late = budget(10);
     assert!(is_admitted(&mut late, 1, 7));
-    assert_eq!(report(&mut late, 2, None), [7, 0, 3, 0]);
+    assert_eq!(report(&mut late, 2, true), [7, 0, 3, 0]);
     late.refund(at(3), 5, at(1));
-    assert_eq!(report(&mut late, 4, None), [0, 0, 0, 5]);
+    assert_eq!(report(&mut late, 4, true), [0, 0, 0, 5]);
     let mut lapsed = budget(10);
     assert!(is_admitted(&mut lapsed, 1, 7));
     lapsed.refund(lapsed.until, 5, at(1));
@@ -257,11 +256,11 @@ fn a_refund_after_the_report_or_of_what_has_lapsed_is_reported() {
 fn a_reset_forgets_what_a_reply_that_comes_after_it_grants() {
     let mut budget = budget(10);
     assert!(is_admitted(&mut budget, 1, 10));
-    report(&mut budget, 2, Some(0));
+    report(&mut budget, 2, false);
     budget.reset();
     adopt(&mut budget, 3, granted(0));
     assert_eq!(budget.decide(&limit(), at(4), 100), Answer::Wait);
-    let resets = budget.collect(None, at(5), Some(0)).resets;
+    let resets = budget.collect(None, at(5), false).resets;
     adopt(&mut budget, 6, granted(7));
     assert_eq!((resets, budget.held(at(7))), (true, 7));
 }

@@ -90,15 +90,6 @@ fn a_key_is_remembered_until_it_is_as_good_as_new_and_not_much_longer() {
 
 #[test]
 fn a_window_of_the_calendar_holds_until_it_ends() {
-    let shape = Shape::new(vec![level(), calendar()]);
-    let at = [
-        1_000 * SECOND - 1,
-        1_000 * SECOND,
-        2_000 * SECOND - 1,
-        2_000 * SECOND,
-    ];
-    assert_eq!(at.map(|at| shape.holds_at(at)), [false, true, true, false]);
-    assert!(Shape::new(vec![grid(6)]).holds_at(0));
     // Before, in and after it.
     let rest = [400, 1_400, 2_400].map(|second| calendar().figures(&[], second * SECOND).renew);
     assert_eq!(rest, [600, 600, 1_000].map(|second| second * SECOND));

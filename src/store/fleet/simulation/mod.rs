@@ -41,7 +41,6 @@ struct Machine {
     limit: Arc<Limit>,
     sequence: u64,
     time: Option<StoreTime>,
-    round_trip: u64,
     /// The batch in flight, and when it was sent first and last.
     flight: Option<(Vec<usize>, Batch, [u64; 2])>,
     urgent: Vec<usize>,
@@ -138,7 +137,6 @@ impl<'a> Fleet<'a> {
             }),
             sequence: 0,
             time: None,
-            round_trip: 5_000_000,
             flight: None,
             urgent: Vec::new(),
             waiters: Vec::new(),
@@ -350,7 +348,7 @@ impl<'a> Fleet<'a> {
         let reports = keys.iter().map(|key| {
             let budget = &mut state.budgets[*key];
             let time = state.time.as_ref();
-            let mut report = budget.collect(time, tick, Some(state.round_trip));
+            let mut report = budget.collect(time, tick, false);
             if mistake == Some(Mistake::ChargesEarly) {
                 report.at = report.at.clamp(START, 2 * START) - SECOND;
             }
@@ -448,7 +446,6 @@ impl<'a> Fleet<'a> {
         let state = &mut self.machines[machine];
         let (keys, ..) = state.flight.take().unwrap();
         state.time = Some(time);
-        state.round_trip = (self.now - sent) * 1_000;
         let limit = self.limit(machine);
         let mut adopted = Limit::clone(&limit);
         if mistake == Some(Mistake::UsesLapsed) {

@@ -491,15 +491,15 @@ fn a_machine_that_stops_for_a_minute_uses_nothing_that_has_lapsed() {
     // The largest excess of all shapes.
     let excess = |mistake| {
         let of_shape = |(_, shape): (&str, Shape)| {
-            let run = Scenario {
-                faults: vec![(SECOND / 6, Fault::Stop(0, 60 * SECOND))],
+            let of = |after| Scenario {
+                faults: vec![(after, Fault::Stop(0, 60 * SECOND))],
                 seconds: 64,
                 mistake,
                 ..scenario(&shape, false, 3, 3_000)
             };
-            run.run().excess
+            [SECOND / 6, SECOND / 4].map(|after| of(after).run().excess)
         };
-        shapes().map(of_shape).into_iter().max().unwrap()
+        shapes().map(of_shape).concat().into_iter().max().unwrap()
     };
     assert!(excess(None) <= 0, "{}", excess(None));
     assert!(excess(Some(Mistake::UsesLapsed)) > 0);

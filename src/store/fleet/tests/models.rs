@@ -1,5 +1,6 @@
 //! All that can happen to a key that a few machines exchange: a breadth-first search of every state that messages which
-//! are lost, repeated, late or overtaken, machines that die and come back, and a clock that is set back can lead to.
+//! are lost, repeated, late or overtaken, machines that die and come back, a clock that is set back, and refunds,
+//! charges and resets at any moment can lead to.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -35,6 +36,10 @@ enum Mistake {
     KeepsReturned,
     /// A batch counts for the first time if the store has lost the record of its machine.
     TrustsLostRecord,
+    /// A machine takes in a reply that was asked for before a reset.
+    AdoptsAfterReset,
+    ForgetsRefund,
+    RefundsTwice,
 }
 
 /// How often each thing happens at most.
@@ -48,6 +53,12 @@ struct Events {
     set_back: u8,
     /// The store loses the records of machines.
     forgets: u8,
+    /// Of what a machine has admitted last.
+    refunds: u8,
+    charges: u8,
+    resets: u8,
+    /// A machine gives all back.
+    closes: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -57,6 +68,8 @@ struct Machine {
     sequence: u64,
     /// The batch without a reply, and when it was sent first.
     flight: Option<(Batch, u64)>,
+    /// When it has admitted a request that may be given back.
+    admitted_at: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +93,8 @@ struct State {
     sent: Vec<Batch>,
     told: Vec<Replies>,
     admitted: u64,
+    charged: u64,
+    has_refund: bool,
     /// Whether what was granted may have lapsed.
     may_lapse: bool,
     /// Whether what was used may count twice.
@@ -131,7 +146,19 @@ impl Model {
             }
             let machine = &state.machines[index];
             if machine.flight.is_none() && machine.budget.is_due() {
-                then(&|next| self.send(next, index));
+                then(&|next| self.send(next, index, false));
+                if state.left.closes > 0 {
+                    then(&|next| self.send(next, index, true));
+                }
+            }
+            if state.left.refunds > 0 && machine.admitted_at.is_some() {
+                then(&|next| self.refund(next, index));
+            }
+            if state.left.charges > 0 {
+                then(&|next| next.charge(index));
+            }
+            if state.left.resets > 0 {
+                then(&|next| next.reset(index));
             }
             if machine.flight.is_some() && state.left.repeated > 0 {
                 then(&|next| next.send_again(index));
@@ -172,16 +199,42 @@ impl Model {
 
     fn request(&self, state: &mut State, index: usize) {
         state.left.requests -= 1;
-        let now = Tick::from_nanos(state.now * 1_000);
-        let answer = state.machines[index].budget.decide(&self.limit, now, 1);
-        state.admitted += u64::from(answer == Answer::Admit);
+        let machine = &mut state.machines[index];
+        if machine.budget.decide(&self.limit, tick(state.now), 1) == Answer::Admit {
+            machine.admitted_at = Some(state.now);
+            state.admitted += 1;
+        }
     }
 
-    fn send(&self, state: &mut State, index: usize) {
+    fn refund(&self, state: &mut State, index: usize) {
+        state.left.refunds -= 1;
         let machine = &mut state.machines[index];
+        if let Some(at) = machine.admitted_at.take() {
+            let times = match self.mistake {
+                Some(Mistake::ForgetsRefund) => 0,
+                Some(Mistake::RefundsTwice) => 2,
+                _ => 1,
+            };
+            for _ in 0..times {
+                machine.budget.refund(tick(state.now), 1, tick(at));
+            }
+            state.admitted -= 1;
+            state.has_refund = true;
+        }
+    }
+
+    fn send(&self, state: &mut State, index: usize, returns_all: bool) {
+        state.left.closes -= u8::from(returns_all);
+        let (machine, now) = (&mut state.machines[index], tick(state.now));
         machine.sequence += 1;
-        let now = Tick::from_nanos(state.now * 1_000);
-        let mut report = machine.budget.collect(None, now, Some(1));
+        // Without that it is not known what of a refund time has given back.
+        let time = state.has_refund.then_some(StoreTime {
+            begun: now,
+            sent: now,
+            received: now,
+            at: state.now - state.behind,
+        });
+        let mut report = machine.budget.collect(time.as_ref(), now, returns_all);
         if self.is(Mistake::KeepsReturned) && report.returned > 0 {
             report.returned += 1;
         }
@@ -218,7 +271,6 @@ impl Model {
                     _ => return,
                 };
                 machine.flight = None;
-                let tick = |micros: u64| Tick::from_nanos(micros * 1_000);
                 let time = StoreTime {
                     begun: tick(begun),
                     sent: tick(begun),
@@ -226,7 +278,10 @@ impl Model {
                     at: replies.now,
                 };
                 let reply = replies.keys[0].as_ref().expect("a reply");
+                let resets = machine.budget.resets;
+                machine.budget.resets &= !self.is(Mistake::AdoptsAfterReset);
                 machine.budget.adopt(&self.limit, reply, &time);
+                machine.budget.resets = resets;
             }
         }
     }
@@ -284,19 +339,23 @@ impl Model {
         }
         let record = self.record(state)?;
         let (used, out) = (self.used(&record), record.out[0] + record.out[1]);
-        if used + out > CAPACITY && !state.may_count_twice {
+        if used + out > CAPACITY + state.charged && !state.may_count_twice {
             return Some("more is used and out than the limit");
         }
         if state.admitted > used + out {
             return Some("a unit that was admitted is neither used nor out");
         }
-        let now = Tick::from_nanos(state.now * 1_000);
-        let held = state.machines.iter().map(|one| one.budget.held(now));
+        let held = state
+            .machines
+            .iter()
+            .map(|one| one.budget.held(tick(state.now)));
         if state.admitted + held.sum::<u64>() > used + out {
             return Some("a unit that a machine can admit is neither used nor out");
         }
-        if !state.may_lapse && used > state.admitted {
-            return Some("a unit was charged that was not used");
+        let is_settled = |one: &Machine| one.flight.is_none() && !one.budget.is_due();
+        let is_known = !state.has_refund || state.machines.iter().all(is_settled);
+        if !state.may_lapse && is_known && used > state.admitted + state.charged {
+            return Some("a unit was charged that was not used, or was given back");
         }
         // Every state leads to one in which nothing is under way.
         let is_quiet = state.wire.is_empty();
@@ -308,10 +367,9 @@ impl Model {
         let mut later = state.clone();
         later.now += 4 * LIFE;
         let mut machine = Machine::new(99);
-        let now = Tick::from_nanos(later.now * 1_000);
-        let _ = machine.budget.decide(&self.limit, now, 1);
+        let _ = machine.budget.decide(&self.limit, tick(later.now), 1);
         later.machines.push(machine);
-        self.send(&mut later, state.machines.len());
+        self.send(&mut later, state.machines.len(), false);
         let batch = later.sent[later.sent.len() - 1].clone();
         let replies = self.execute(&mut later, &batch);
         let free = CAPACITY.saturating_sub(self.used(&self.record(&later)?));
@@ -331,6 +389,8 @@ impl Model {
             sent: Vec::new(),
             told: Vec::new(),
             admitted: 0,
+            charged: 0,
+            has_refund: false,
             may_lapse: false,
             may_count_twice: false,
         };
@@ -358,8 +418,13 @@ impl Machine {
             budget: Budget::default(),
             sequence: 0,
             flight: None,
+            admitted_at: None,
         }
     }
+}
+
+fn tick(micros: u64) -> Tick {
+    Tick::from_nanos(micros * 1_000)
 }
 
 impl State {
@@ -368,6 +433,21 @@ impl State {
         self.left.deaths -= 1;
         let id = self.machines[index].id + 10;
         self.machines[index] = Machine::new(id);
+    }
+
+    fn charge(&mut self, index: usize) {
+        self.left.charges -= 1;
+        self.machines[index].budget.charge(tick(self.now), 1);
+        self.charged += 1;
+    }
+
+    /// What was used before counts no more, at the store once that has heard of it.
+    fn reset(&mut self, index: usize) {
+        self.left.resets -= 1;
+        let machine = &mut self.machines[index];
+        machine.budget.reset();
+        machine.admitted_at = None;
+        (self.admitted, self.may_lapse) = (0, true);
     }
 
     fn send_again(&mut self, index: usize) {
@@ -412,25 +492,36 @@ impl State {
 
 /// The circumstances that are searched: what happens how often, and to how many machines.
 fn searches() -> Vec<(Events, u64)> {
-    let events = |requests, lost, repeated, deaths, steps, set_back, forgets| Events {
+    let of = |requests| Events {
         requests,
-        lost,
-        repeated,
-        deaths,
-        steps,
-        set_back,
-        forgets,
+        ..Events::default()
+    };
+    let with = |requests, change: fn(&mut Events)| {
+        let mut events = of(requests);
+        change(&mut events);
+        events
     };
     vec![
-        (events(3, 0, 0, 0, 0, 0, 0), 2),
-        (events(2, 1, 1, 0, 0, 0, 0), 2),
-        (events(2, 0, 0, 0, 2, 0, 0), 2),
-        (events(2, 0, 0, 1, 1, 0, 0), 2),
-        (events(2, 0, 0, 0, 1, 1, 0), 2),
-        (events(2, 0, 1, 0, 0, 0, 1), 2),
-        (events(2, 0, 0, 0, 0, 0, 0), 3),
+        (of(3), 2),
+        (with(2, |it| (it.lost, it.repeated) = (1, 1)), 2),
+        (with(2, |it| it.steps = 2), 2),
+        (with(2, |it| (it.deaths, it.steps) = (1, 1)), 2),
+        (with(2, |it| (it.steps, it.set_back) = (1, 1)), 2),
+        (with(2, |it| (it.repeated, it.forgets) = (1, 1)), 2),
+        (of(2), 3),
         // A machine alone with more requests than units.
-        (events(6, 0, 1, 0, 0, 0, 0), 1),
+        (with(6, |it| it.repeated = 1), 1),
+        (with(2, |it| (it.refunds, it.charges) = (1, 1)), 2),
+        (
+            with(3, |it| (it.refunds, it.closes, it.steps) = (1, 1, 1)),
+            1,
+        ),
+        // What other machines hold outlives a reset.
+        (with(4, |it| (it.resets, it.charges) = (1, 1)), 1),
+        (
+            with(3, |it| (it.resets, it.refunds, it.repeated) = (1, 1, 1)),
+            1,
+        ),
     ]
 }
 
@@ -455,6 +546,9 @@ fn the_search_finds_every_planted_mistake() {
         Mistake::AdoptsTwice,
         Mistake::KeepsReturned,
         Mistake::TrustsLostRecord,
+        Mistake::AdoptsAfterReset,
+        Mistake::ForgetsRefund,
+        Mistake::RefundsTwice,
     ] {
         let model = Model::new(Some(mistake));
         let mut found = searches()

@@ -15,7 +15,7 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local sequence, interval, life, is_ahead, record_ttl, sequence_ttl = unpacked('<' .. rep('d', 6), ARGV[1])
 -- The record of the key at hand, and what is used of each part.
-local at, reset, epoch, ends, length, out, before, asked
+local at, epoch, ends, length, out, before, asked
 local used = {}
 
 local Level = {}
@@ -88,7 +88,7 @@ for start = 49, #ARGV[1], 56 do
 end
 
 local function new_record(moment)
-    at, reset, epoch, ends, length, out, before, asked = moment, 0, moment, moment + life, life, 0, 0, 0
+    at, epoch, ends, length, out, before, asked = moment, moment, moment + life, life, 0, 0, 0
     for index, part in ipairs(parts) do used[index] = part.kind.unused() end
     return true
 end
@@ -106,11 +106,11 @@ local function read(value)
         if index == 0 then head = list else used[index] = list end
         place = after
     end
-    at, reset, epoch, ends, length, out, before, asked = unpack(head)
-    return #head == 8 and place > #text
+    at, epoch, ends, length, out, before, asked = unpack(head)
+    return #head == 7 and place > #text
 end
 local function write()
-    local text = text_of({ at, reset, epoch, ends, length, out, before, asked })
+    local text = text_of({ at, epoch, ends, length, out, before, asked })
     for index = 1, #parts do text = text .. ';' .. text_of(used[index]) end
     return text
 end
@@ -175,21 +175,18 @@ local function exchange(report, is_unsure)
     if resets == 1 then
         local first = epoch + 2
         new_record(moment)
-        reset, epoch = first, first
+        epoch = first
     end
     if known == epoch then
         out, keeps = max(out - units - kept - returned, 0) + kept, 1
     elseif known == epoch - 1 then
         before, out, keeps = max(before - units - kept - returned, 0), out + kept, 1
     end
-    if resets == 1 or known == 0 or known >= reset then
-        charge(units * keeps + charged, min(used_at + moment - now, moment))
-        advance(moment)
-        for index, part in ipairs(parts) do
-            part.kind.give_back(part, used[index], given_back, min(given_back_at, moment))
-        end
-    end
+    charge(units * keeps + charged, min(used_at + moment - now, moment))
     advance(moment)
+    for index, part in ipairs(parts) do
+        part.kind.give_back(part, used[index], given_back, min(given_back_at, moment))
+    end
     return grant(demand, waiting, max(moment - last, 0)), keeps
 end
 
