@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, IntoAlgorithm, reserve,
-};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, reserve};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
-use tower_throttle::{All, Decision, FixedWindow, Local, Lockout, ManualClock, Quota, TokenBucket};
+use tower_throttle::{Decision, Local, Lockout, ManualClock, Quota, TokenBucket};
 
 use crate::failures::{Blocks, Failures};
 use crate::laws::resets_while_unused;
 use crate::random::{Random, seeds};
 use crate::subjects::random_subjects;
-
-const SECOND: u64 = 1_000_000_000;
 
 fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
@@ -213,52 +209,6 @@ fn the_laws_hold_for_a_limit_under_a_lockout() {
 fn bucket() -> DenialLockout<TokenBucket> {
     let lockout = Lockout::new(Quota::per(3, Duration::from_secs(10)));
     lockout.after_denials_of(TokenBucket::new(Quota::per_second(2)))
-}
-
-struct Key<A: Algorithm> {
-    algorithm: A,
-    state: A::State,
-}
-
-impl<A: Algorithm> Key<A> {
-    fn new(algorithm: A) -> Self {
-        Self {
-            state: algorithm.fresh(Tick::ZERO),
-            algorithm,
-        }
-    }
-
-    /// The milliseconds after which each of these requests may be repeated; 0 if it is admitted.
-    fn ask(&mut self, ms: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let ask = |ms: u64| {
-            let now = at(ms * 1_000_000);
-            let decision = self.algorithm.decide(&mut self.state, now, 1);
-            let retry = decision.retry_after.unwrap_or_default();
-            u64::try_from(retry.as_millis()).expect("short")
-        };
-        ms.into_iter().map(ask).collect()
-    }
-}
-
-/// Shows promise 224.
-#[test]
-fn only_its_own_denials_count_in_a_tuple() {
-    let window = FixedWindow::new(Quota::per_minute(1));
-    let mut key = Key::new((bucket(), window).into_algorithm());
-    assert_eq!(key.ask([0]), [0]);
-    // The window denies, the bucket would not.
-    assert_eq!(key.ask([0; 10]), [60_000; 10]);
-    let alone = |state: &<All<(DenialLockout<TokenBucket>, FixedWindow)> as Algorithm>::State| {
-        bucket().peek(&state.0, Tick::ZERO, 1).is_denied()
-    };
-    assert!(!alone(&key.state), "nothing was taken");
-
-    let hour = FixedWindow::new(Quota::per_hour(100));
-    let mut key = Key::new((hour, bucket()).into_algorithm());
-    assert_eq!(key.ask([0; 5]), [0, 0, 500, 500, 60_000]);
-    assert_eq!(key.ask([60_000; 5]), [0, 0, 500, 500, 120_000]);
-    let left = hour.peek(&key.state.0, at(60 * SECOND), 0).remaining();
-    assert_eq!(left, 96, "a denied request takes nothing of the others");
 }
 
 #[test]

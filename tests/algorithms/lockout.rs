@@ -54,17 +54,6 @@ impl<A: Algorithm> Key<A> {
             assert!(self.attempt(second), "at {second}");
         }
     }
-
-    /// For how long the key is denied, in nanoseconds.
-    fn denied_for(&self, ns: u64) -> Option<u64> {
-        let decision = self.algorithm.peek(&self.state, Tick::from_nanos(ns), 1);
-        let retry = decision.retry_after?;
-        Some(u64::try_from(retry.as_nanos()).expect("short"))
-    }
-
-    fn denied_at(&self, second: u64) -> Option<u64> {
-        self.denied_for(second * SECOND).map(|ns| ns / SECOND)
-    }
 }
 
 /// Shows promise 190.
@@ -133,25 +122,6 @@ fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
     }
     clock.advance(Duration::from_secs(90));
     assert_eq!((local.blocked(), local.peek("ann", 1).remaining()), (0, 5));
-}
-
-/// Shows promise 17.
-#[test]
-fn a_change_of_settings_compares_the_same_failures_with_other_numbers() {
-    let mut key = Key::new();
-    key.fails(0..5);
-    let next = lockout().block(Duration::from_secs(15));
-    let now = Tick::from_nanos(10 * SECOND);
-    next.rescale(&mut key.state, &lockout(), now);
-    key.algorithm = next;
-    assert_eq!(key.denied_at(10), Some(9));
-    key.fails([19; 5]);
-    assert_eq!(key.denied_at(19), Some(30), "it is the second block");
-    let more = Lockout::new(Quota::per(6, Duration::from_secs(900)));
-    more.rescale(&mut key.state, &next, Tick::from_nanos(20 * SECOND));
-    key.algorithm = more;
-    key.fails([20]);
-    assert_eq!(key.denied_at(20), Some(120));
 }
 
 /// Shows promise 190.

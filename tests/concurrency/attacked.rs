@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2, Window};
+use tower_throttle::concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2};
 use tower_throttle::{AsError, Global};
 
 const MS: Duration = Duration::from_millis(1);
@@ -100,29 +100,6 @@ async fn a_few_slow_or_stuck_requests_do_not_lower_aimd_for_the_others() {
         let aimd = || Aimd::new(MS * 150).start_at(100);
         assert!(withstands(aimd, attack).await, "{attack:?}");
     }
-}
-
-/// Falls by a tenth in a window with at least one drop in a hundred.
-struct Hasty(Gradient2);
-
-impl Adaptive for Hasty {
-    fn limit(&self) -> u32 {
-        self.0.limit()
-    }
-
-    fn next(&mut self, window: &Window) {
-        let lower = (self.limit() * 9 / 10).max(1);
-        self.0.next(window);
-        if window.dropped * 100 >= window.samples + window.dropped {
-            self.0 = self.0.between(1, lower).between(1, 200);
-        }
-    }
-}
-
-/// Shows promise 610.
-#[tokio::test(start_paused = true)]
-async fn the_check_finds_a_limit_that_one_drop_in_a_hundred_lowers() {
-    assert!(!withstands(|| Hasty(Gradient2::new()), (4, Job::Stuck)).await);
 }
 
 /// What promise 610 excepts.

@@ -1,11 +1,6 @@
 //! The address of a peer over TLS.
 #![cfg(feature = "tonic-tls")]
 
-use std::{net::SocketAddr, sync::Arc};
-
-use futures_util::stream::unfold;
-use tokio::net::TcpListener;
-use tokio_rustls::{TlsAcceptor, rustls};
 use tonic::{
     Code, Status,
     transport::{
@@ -14,24 +9,28 @@ use tonic::{
     },
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use tower_throttle::{ClientIp, FixedWindow, Local, Quota, RateLimitLayer, key::Missing};
-
-type Made = rcgen::CertifiedKey<rcgen::KeyPair>;
+use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer, key::Missing};
 
 async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
     client.check(HealthCheckRequest::default()).await.map(drop)
 }
 
-/// Serves a limit that refuses the second request of an address, and all whose address is not known.
-async fn finds_the_address(
-    made: &Made,
-    address: SocketAddr,
-    serve: impl FnOnce(RateLimitLayer<ClientIp, Local<FixedWindow>>),
-) {
+/// A limit refuses the second request of an address, and all whose address is not known.
+///
+/// Shows promise 79.
+#[tokio::test]
+async fn the_address_of_a_tls_peer_is_found() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let identity = Identity::from_pem(made.cert.pem(), made.signing_key.serialize_pem());
+    let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = incoming.local_addr().unwrap();
     let known = ClientIp::peer().if_missing(Missing::Reject(http::StatusCode::FORBIDDEN));
     let limit = RateLimitLayer::new(known.clone(), FixedWindow::new(Quota::per_day(1)));
     let handle = limit.handle();
-    serve(limit);
+    let (_, health) = tonic_health::server::health_reporter();
+    let tls = ServerTlsConfig::new().identity(identity);
+    let mut server = Server::builder().tls_config(tls).unwrap().layer(limit);
+    tokio::spawn(server.add_service(health).serve_with_incoming(incoming));
     let trusted = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(made.cert.pem()))
         .domain_name("localhost");
@@ -45,55 +44,4 @@ async fn finds_the_address(
     assert!(handle.peek(&here, 1).await.unwrap().is_denied());
     let elsewhere = known.key("192.0.2.1".parse().unwrap());
     assert!(handle.peek(&elsewhere, 1).await.unwrap().is_admitted());
-}
-
-fn certificate() -> Made {
-    rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap()
-}
-
-/// Shows promise 79.
-#[tokio::test]
-async fn the_address_of_a_tls_peer_is_found() {
-    let made = certificate();
-    let identity = Identity::from_pem(made.cert.pem(), made.signing_key.serialize_pem());
-    let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = incoming.local_addr().unwrap();
-    let serve = |limit| {
-        let (_, health) = tonic_health::server::health_reporter();
-        let tls = ServerTlsConfig::new().identity(identity);
-        let mut server = Server::builder().tls_config(tls).unwrap().layer(limit);
-        tokio::spawn(server.add_service(health).serve_with_incoming(incoming));
-    };
-    finds_the_address(&made, address, serve).await;
-}
-
-/// Then tonic tells the address only with the certificates.
-///
-/// Shows promise 79.
-#[tokio::test]
-async fn the_address_of_a_peer_whose_tls_the_program_accepts_is_found() {
-    let made = certificate();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let ring = Arc::new(rustls::crypto::ring::default_provider());
-    let versions = rustls::ServerConfig::builder_with_provider(ring)
-        .with_safe_default_protocol_versions()
-        .unwrap();
-    let config = versions.with_no_client_auth();
-    let mut config = config
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let incoming = unfold((listener, acceptor), async |(listener, acceptor)| {
-        let (connection, _) = listener.accept().await.unwrap();
-        Some((acceptor.accept(connection).await, (listener, acceptor)))
-    });
-    let serve = |limit| {
-        let (_, health) = tonic_health::server::health_reporter();
-        let server = Server::builder().layer(limit).add_service(health);
-        tokio::spawn(server.serve_with_incoming(Box::pin(incoming)));
-    };
-    finds_the_address(&made, address, serve).await;
 }

@@ -1,9 +1,7 @@
 //! Mistakes that do not compile, and what the compiler says about them.
 //!
 //! The first line of each file in `compile_fail/` is `//~` and a text. The file must not compile,
-//! and the text must be in the first ten lines of the output. Three texts are the compiler's own, which no
-//! attribute of a library can change: of an untyped closure, of a closure for another request, and of
-//! branches of different types.
+//! and the text must be in the first ten lines of the output.
 #![cfg(all(feature = "axum", feature = "redis"))]
 
 use std::{

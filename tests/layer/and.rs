@@ -208,24 +208,6 @@ async fn a_request_that_a_concurrency_limit_denies_is_counted_by_no_rate_limit()
     assert_eq!(handle.first().first().peek_now(&(), 0).remaining(), 9);
 }
 
-/// Shows promise 53.
-#[tokio::test]
-async fn a_request_that_both_limits_deny_is_counted_and_told_by_the_first() {
-    let layer = RateLimitLayer::new(Global, window(1)).and(ConcurrencyLimitLayer::new(Global, 1));
-    let handle = layer.handle();
-    let app = Router::new().route("/", get(async || "body")).layer(layer);
-    let _held = app.clone().oneshot(from(1)).await.unwrap();
-    let denied = app.clone().oneshot(from(1)).await.unwrap();
-    // The permit may be free in a second.
-    let told = denied.headers()["retry-after"].to_str().unwrap();
-    assert!(told.parse::<u32>().unwrap() > 1, "{told}");
-    let counted = (
-        handle.first().counts().denied,
-        handle.second().counts().denied,
-    );
-    assert_eq!(counted, (1, 0));
-}
-
 /// Limits of tuples, and layers in layers, are counted in their order.
 ///
 /// Shows promise 53.

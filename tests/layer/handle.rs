@@ -1,19 +1,9 @@
 //! Reading limits and changing them while requests are served.
 
-use std::{
-    borrow::Cow,
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex},
-};
+use std::borrow::Cow;
 
-use tokio::sync::oneshot;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::{
-    AsError, Decision, FixedWindow, Global, Quota, RateLimitLayer, StoreError,
-    key::Extracted,
-    store::{Backend, IntoBackend, Op},
-};
+use tower_throttle::{AsError, FixedWindow, Global, Quota, RateLimitLayer, key::Extracted};
 
 async fn unit(_: &'static str) -> Result<(), BoxError> {
     Ok(())
@@ -81,45 +71,4 @@ fn a_local_change_is_complete_when_the_call_returns() {
     assert_eq!(handle.peek_now(&(), 0).remaining(), 7);
     drop(handle.reset(&()));
     assert_eq!(handle.peek_now(&(), 0).remaining(), 10);
-}
-
-/// Completes calls on a signal.
-#[derive(Clone, Default)]
-struct Slow(Arc<Mutex<Vec<oneshot::Receiver<()>>>>);
-
-impl IntoBackend for Slow {
-    type Backend = Self;
-
-    fn into_backend(self) -> Self {
-        self
-    }
-}
-
-impl<K: ?Sized> Backend<K> for Slow {
-    type Future = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + Send>>;
-
-    fn apply(&self, _: &K, _: Op) -> Self::Future {
-        let go = self.0.lock().unwrap().pop();
-        Box::pin(async move {
-            go.unwrap().await.unwrap();
-            Err(StoreError::new("lost", true))
-        })
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        Vec::new()
-    }
-}
-
-/// Shows promise 56.
-#[tokio::test]
-async fn an_awaited_remote_change_returns_its_error() {
-    let slow = Slow::default();
-    let (go, wait) = oneshot::channel();
-    slow.0.lock().unwrap().push(wait);
-    let layer = RateLimitLayer::new(Global, slow);
-    let mut change = tokio_test::task::spawn(layer.handle().reset(&()));
-    tokio_test::assert_pending!(change.poll());
-    go.send(()).unwrap();
-    assert_eq!(change.await, Err(StoreError::new("lost", true)));
 }

@@ -204,6 +204,17 @@ async fn requests_go_on_under_a_stale_quota() {
     }
 }
 
+/// Shows promise 350.
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_was_not_used_for_ten_lives_is_looked_up_first() {
+    let source = Source::of(10);
+    let Limit(limit, _) = Limit::over(&source, false);
+    let _ = limit.decide(&1, 1).await;
+    source.set(20);
+    advance(11 * LIFE).await;
+    assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 20);
+}
+
 /// Shows promise 352.
 #[tokio::test(start_paused = true)]
 async fn a_change_of_plan_keeps_what_was_used() {

@@ -1,34 +1,16 @@
 //! Backends that are pending or fail.
 
-use tokio_test::{assert_pending, task};
-use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, Global, RateLimitLayer, RateLimited, StoreError, layer::OnStoreError,
 };
 
-use crate::support::{Reply, Script, admit};
+use crate::support::{Reply, Script};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
 async fn echo(request: u8) -> Result<u8, Boxed> {
     Ok(request)
-}
-
-/// A queued request holds no readiness of the service, and polls for it again at its turn.
-#[tokio::test]
-async fn a_pending_decision_does_not_hold_readiness_of_the_service() {
-    let script = Script::default();
-    let reply = script.later();
-    let shared = ConcurrencyLimit::new(service_fn(echo), 1);
-    let mut others = shared.clone();
-    let layer = RateLimitLayer::new(Global, script).respond(AsError);
-    let mut service = layer.layer(shared);
-    let mut response = task::spawn(service.ready().await.unwrap().call(1));
-    assert_pending!(response.poll());
-    assert_eq!(others.ready().await.unwrap().call(2).await.unwrap(), 2);
-    drop(others);
-    reply.send(Ok(admit())).unwrap();
-    assert_eq!(response.await.unwrap(), 1);
 }
 
 async fn outcome(on: OnStoreError, error: StoreError, shadow: bool) -> Result<u8, Boxed> {

@@ -2,7 +2,6 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
@@ -89,17 +88,4 @@ async fn an_admitted_request_that_is_dropped_keeps_its_cost() {
     assert_pending!(response.poll());
     drop(response);
     assert_eq!(script.ops(), [Op::Take(1)]);
-}
-
-/// Shows promise 54.
-#[tokio::test(start_paused = true)]
-async fn requests_in_shadow_mode_do_not_wait() {
-    let layer = RateLimitLayer::new(Global, Script::now([wait(SECOND)]))
-        .respond(AsError)
-        .shadow();
-    let start = Instant::now();
-    layer.layer(service_fn(echo)).oneshot(1).await.unwrap();
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    let counts = layer.handle().counts();
-    assert_eq!((counts.waited, counts.shadow_waited), (0, 1));
 }

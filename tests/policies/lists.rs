@@ -2,7 +2,7 @@
 
 use tower_throttle::policy::{PolicyFile, PolicyLayer};
 
-use crate::support::{App, Folder, environment, file, from, limit};
+use crate::support::{Folder, environment, file};
 
 const DENIES: &str = "[lists.bad]\nfile = \"list\"\n[[deny]]\nlist = \"bad\"\n";
 
@@ -45,20 +45,4 @@ fn an_error_in_a_list_shows_its_line_and_not_its_text() {
     let inline = "version = 1\n[lists.bad]\ncidrs = [\"hunter2\"]\n[[deny]]\nlist = \"bad\"";
     let error = PolicyFile::from_toml(inline).unwrap_err().to_string();
     assert!(error.contains("hunter2"), "{error}");
-}
-
-/// Shows promise 221.
-#[tokio::test]
-async fn a_byte_order_mark_is_ignored() {
-    let folder = Folder::new("mark");
-    folder.write("list", "\u{feff}192.0.2.0/24\r\n");
-    let app = App::within(DENIES, environment().folder(&folder.0));
-    assert_eq!(app.status(from("192.0.2.1")).await, 403);
-    assert_eq!(app.status(from("198.51.100.1")).await, 200);
-    let text = format!(
-        "version = 1\n{}",
-        limit("a", "fixed_window 1/h", "\"global\"", "")
-    );
-    let marked = PolicyFile::from_toml(&format!("\u{feff}{text}"));
-    assert_eq!(marked.unwrap(), PolicyFile::from_toml(&text).unwrap());
 }

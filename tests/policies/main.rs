@@ -2,7 +2,6 @@
 #![cfg(feature = "policies")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod cases;
 mod docs;
 mod hostile;
 mod lists;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tower_throttle::policy::{PolicyFile, PolicyLayer};
 
-use crate::support::{environment, file, limit, problems};
+use crate::support::{App, environment, file, limit, problems};
 
 /// What is said, and the file; lines of dashes are between two of them. A limit has the fields of [`DEFAULTS`] unless
 /// it is written in full.
@@ -366,4 +366,14 @@ fn what_the_program_lacks_is_a_problem_with_a_line() {
             "{redis}"
         );
     }
+}
+
+#[test]
+fn a_file_of_another_version_is_refused_and_one_without_limits_warns() {
+    let next = PolicyFile::from_toml("version = 2").unwrap_err();
+    let next = next.to_string();
+    assert!(next.contains("version: 2 is not allowed; this version of the library reads 1 only"));
+    let warnings = App::new("").handle.warnings();
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].to_string().contains("every request passes"));
 }

@@ -54,29 +54,6 @@ async fn the_rate_is_reached_in_the_long_run_and_never_exceeded() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn all_due_requests_are_released_at_once() {
-    for waiting in [1_u32, 63, 64, 65, 1_000] {
-        let bucket = LeakyBucket::new(Quota::per_second(100).burst(1));
-        let layer = RateLimitLayer::new(Global, bucket)
-            .queue(1_000_000)
-            .respond(AsError);
-        let harness = Harness::new(&layer);
-        for name in 0..=waiting {
-            tokio::spawn(harness.service.clone().oneshot(Job { name, cost: 1 }));
-        }
-        pass(1).await;
-        assert_eq!(harness.served(), [(0, 0)]);
-        tokio::time::advance(Duration::from_secs(20)).await;
-        pass(1).await;
-        let served = harness.served();
-        assert_eq!(served.len(), waiting as usize + 1);
-        for (turn, request) in (1_u32..).zip(&served[1..]) {
-            assert_eq!(*request, (turn, 20_001));
-        }
-    }
-}
-
 /// A waker that counts its wake-ups.
 #[derive(Default)]
 struct TestWaker(AtomicUsize);

@@ -7,7 +7,6 @@ mod lines;
 mod model;
 mod runtimes;
 mod seats;
-mod servers;
 mod support;
 mod table;
 mod timeouts;

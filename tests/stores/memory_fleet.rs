@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
 use tower_throttle::store::cas::Fault;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, FixedWindow, Quota};
@@ -49,11 +48,4 @@ pub(crate) async fn remaining(limit: &impl Backend<str>) -> u64 {
 /// More faults than exchanges of a test.
 pub(crate) fn outage() -> impl Iterator<Item = Fault> {
     std::iter::repeat_n(Fault::LostRequest, 100_000)
-}
-
-/// A runtime in paused time.
-pub(crate) fn paused_runtime() -> Runtime {
-    let mut builder = Builder::new_current_thread();
-    let builder = builder.enable_time().start_paused(true);
-    builder.build().expect("a runtime")
 }

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, Cost, GiveBack, LeakyBucket, TokenBucket, reserve, settings_from_bytes,
-    settings_to_bytes, state_from_bytes, state_to_bytes,
+    Algorithm, Cost, GiveBack, TokenBucket, settings_from_bytes, settings_to_bytes,
+    state_from_bytes, state_to_bytes,
 };
 use super::Lockout;
 use crate::clock::Tick;
@@ -114,20 +114,6 @@ fn more_charges_than_can_be_counted_are_the_most_that_can() {
         assert_eq!(owed, MINUTE);
     }
     assert_eq!(state.failures.cost_from(0), Tick::MAX.as_nanos());
-}
-
-#[test]
-fn a_cancelled_request_gives_its_queue_position_back_to_the_limit() {
-    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
-    let algorithm = lockout().after_denials_of(bucket);
-    let mut state = algorithm.fresh(Tick::ZERO);
-    let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
-    let before = state.clone();
-    let placed = reserve(&algorithm, &mut state, Tick::ZERO, 1, MINUTE);
-    assert!(!placed.is_denied() && state != before);
-    let turn = Tick::ZERO.plus(placed.wait().expect("a turn"));
-    algorithm.refund(&mut state, Tick::ZERO, Cost::new(1, turn), GiveBack::Cancel);
-    assert_eq!(state, before);
 }
 
 #[test]

@@ -307,24 +307,6 @@ fn a_counter_that_the_kernel_does_not_trust_is_never_used() {
     assert_eq!(checked.machine.kernel_asked.get(), 1);
 }
 
-/// Shows promise 30.
-#[test]
-fn a_thread_that_switches_counters_sees_no_step_back() {
-    for apart in [1, 20, 49, 51, 1_000] {
-        let checked = Checked::running();
-        for step in 0..200_000 {
-            if step % 5 == 0 {
-                let ahead = step % 10 == 0;
-                checked
-                    .machine
-                    .jump(if ahead { apart } else { -apart } * 1_000);
-            }
-            checked.machine.pass(MICRO);
-            checked.read();
-        }
-    }
-}
-
 #[test]
 fn a_rate_that_no_processor_has_is_not_used() {
     let begin = Reading { count: 0, ns: 0 };

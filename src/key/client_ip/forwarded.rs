@@ -137,41 +137,6 @@ fn is_port(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn elements(line: &str, split: Separator) -> Vec<&str> {
-        let elements = ReverseElements::new(line.as_bytes(), split);
-        elements.map(|e| str::from_utf8(e).unwrap()).collect()
-    }
-
-    #[test]
-    fn a_line_is_split_from_the_right() {
-        assert_eq!(elements("a, b,c", Separator::Comma), ["c", " b", "a"]);
-        assert_eq!(elements("a", Separator::Comma), ["a"]);
-        assert_eq!(elements("", Separator::Comma), [""]);
-        assert_eq!(elements("a, b", Separator::Absent), ["a, b"]);
-        assert_eq!(elements(",a,", Separator::Comma), ["", "a", ""]);
-    }
-
-    #[test]
-    fn a_comma_in_quotes_does_not_separate() {
-        assert_eq!(
-            elements(r#"a="1,2", b"#, Separator::UnquotedComma),
-            [" b", r#"a="1,2""#]
-        );
-        assert_eq!(
-            elements(r#"a="1\",2", b"#, Separator::UnquotedComma),
-            [" b", r#"a="1\",2""#]
-        );
-        assert_eq!(
-            elements(r#"a="1\\",2"#, Separator::UnquotedComma),
-            ["2", r#"a="1\\""#]
-        );
-        for line in [r#"a="1,2\"3""#, r#"a="1,2\\""#] {
-            assert_eq!(elements(line, Separator::UnquotedComma), [line]);
-        }
-        // Quotes mean nothing in X-Forwarded-For.
-        assert_eq!(elements(r#""a,b""#, Separator::Comma), [r#"b""#, r#""a"#]);
-    }
-
     #[test]
     fn ports_brackets_and_zones_are_parsed() {
         for (text, expected) in [
@@ -217,36 +182,5 @@ mod tests {
             assert_eq!(parse_address(text.as_bytes()), None, "{text}");
         }
         assert_eq!(parse_address(b"\xff\xfe"), None);
-    }
-
-    #[test]
-    fn forwarded_for_is_found_among_other_pairs() {
-        for (element, expected) in [
-            (
-                "for=192.0.2.60;proto=http;by=203.0.113.43",
-                Some("192.0.2.60"),
-            ),
-            (
-                "proto=http; For=\"[2001:db8:cafe::17]:4711\"",
-                Some("2001:db8:cafe::17"),
-            ),
-            ("for=\"192.0.2.1:_port\"", Some("192.0.2.1")),
-            ("host=\"a;for=1.1.1.1\";for=192.0.2.1", Some("192.0.2.1")),
-            (r#"host="a\";for=1.1.1.1";for=192.0.2.1"#, Some("192.0.2.1")),
-            (r#"host=\";for=1.1.1.1"#, None),
-            ("for=_mystery", None),
-            ("for=unknown", None),
-            ("proto=http", None),
-            ("for=192.0.2.1;for=192.0.2.2", None),
-            ("for=\"192.0.2.1", None),
-            ("for=\"192.0.\\2.1\"", None),
-        ] {
-            let expected = expected.map(|text| text.parse().unwrap());
-            assert_eq!(
-                parse_forwarded_for(element.as_bytes()),
-                expected,
-                "{element}"
-            );
-        }
     }
 }

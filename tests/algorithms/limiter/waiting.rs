@@ -1,6 +1,6 @@
 //! Waiting in a tokio runtime with paused time.
 
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
 use tower_throttle::store::local::Overflow;
 
@@ -21,22 +21,6 @@ async fn a_wait_longer_than_the_timeout_is_denied_at_once_and_takes_nothing() {
         "a wait as long as the timeout is granted"
     );
     assert_eq!(start.elapsed(), Duration::from_millis(500));
-}
-
-/// Shows promise 15.
-#[tokio::test(start_paused = true)]
-async fn a_dropped_future_gives_its_queue_position_back() {
-    let limiter = Limiter::new(LeakyBucket::new(Quota::per_second(1)));
-    limiter.until_ready().await;
-    let timed_out = timeout(Duration::from_millis(10), limiter.until_ready()).await;
-    assert!(timed_out.is_err());
-    let start = Instant::now();
-    limiter.until_ready().await;
-    assert_eq!(
-        start.elapsed(),
-        Duration::from_millis(990),
-        "not one interval later"
-    );
 }
 
 /// Shows promise 15.

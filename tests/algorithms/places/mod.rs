@@ -9,12 +9,10 @@ mod machines;
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, GiveBack, IntoAlgorithm, reserve, take_up_to,
-};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve, take_up_to};
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::testkit::check_backend;
-use tower_throttle::{All, Limiter, Local, ManualClock, Quota};
+use tower_throttle::{Limiter, Local, ManualClock, Quota};
 
 use crate::random::{Random, seeds};
 use crate::subjects::{random_subjects, subjects};
@@ -105,53 +103,6 @@ async fn a_table_decides_as_a_backend_like_a_plain_state() {
             };
             let checked = check_backend(&table, &subject.algorithm, ["a", "b"], pass, seed).await;
             assert_eq!(checked, Ok(()), "{}", subject.name);
-        }
-    }
-}
-
-/// `differential` compares lists with a naive model.
-///
-/// Shows promise 16.
-#[test]
-fn a_tuple_decides_like_a_list_of_its_parts() {
-    for seed in seeds(200) {
-        let mut random = Random::new(seed);
-        let parts: [AnyAlgorithm; 2] = {
-            let all = random_subjects(&mut random);
-            [(); 2].map(|()| random.pick(&all).algorithm.clone())
-        };
-        let [one, other] = parts.clone();
-        let (pair, list) = ((one, other).into_algorithm(), All::new(parts));
-        let mut now = random.log_uniform(41);
-        let period = u64::try_from(pair.quota().period().as_nanos()).expect("short");
-        let tick = Tick::from_nanos(now);
-        let (mut of_pair, mut of_list) = (pair.fresh(tick), list.fresh(tick));
-        for _ in 0..60 {
-            now += random.below(3) * random.below(period);
-            let (tick, cost) = (Tick::from_nanos(now), 1 + random.below(3));
-            let taken_at = Tick::from_nanos(now.saturating_sub(random.below(period)));
-            let most = Duration::from_nanos(random.below(2 * period));
-            match random.below(8) {
-                0 => assert_eq!(
-                    reserve(&pair, &mut of_pair, tick, cost, most),
-                    reserve(&list, &mut of_list, tick, cost, most)
-                ),
-                1 => {
-                    let back = Cost::new(cost, taken_at);
-                    pair.refund(&mut of_pair, tick, back, GiveBack::Refund);
-                    list.refund(&mut of_list, tick, back, GiveBack::Refund);
-                }
-                2 => assert_eq!(
-                    pair.charge(&mut of_pair, tick, cost),
-                    list.charge(&mut of_list, tick, cost)
-                ),
-                _ => assert_eq!(
-                    pair.decide(&mut of_pair, tick, cost),
-                    list.decide(&mut of_list, tick, cost),
-                    "seed {seed}: {pair:?}"
-                ),
-            }
-            assert_eq!(pair.forgettable_at(&of_pair), list.forgettable_at(&of_list));
         }
     }
 }

@@ -22,7 +22,7 @@ use tower_throttle::{
     client::{Host, Idempotent, PacerLayer},
 };
 
-use crate::pacer::support::{Server, request};
+use crate::pacer::support::request;
 
 type Lines = &'static [(&'static str, &'static str)];
 
@@ -373,16 +373,4 @@ async fn a_retry_that_finds_a_full_line_returns_its_denial() {
         assert_eq!(response.status(), 429);
     }
     assert_eq!(asked.lock().unwrap().len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_is_not_sent_says_why() {
-    let server = Server::new(5);
-    let client = PacerLayer::new(Host).layer(server.clone());
-    let error = client
-        .oneshot(Request::new(String::new()))
-        .await
-        .unwrap_err();
-    assert!(error.to_string().contains("no host"), "{error}");
-    assert_eq!(server.seen.lock().unwrap().requests, 0);
 }

@@ -73,46 +73,6 @@ async fn a_user_with_the_documented_rights_can_run_every_limit() {
 }
 
 /// Shows promise 128.
-#[cfg(feature = "cas")]
-#[tokio::test]
-async fn a_user_with_the_rights_of_a_fleet_can_run_fleets_and_cas() {
-    use tower_throttle::store::{
-        cas::Cas,
-        fleet::{Leased, Synced},
-    };
-
-    let (_server, redis) = restricted("~{throttle:*", "+eval +evalsha +time +get +psetex").await;
-    let bucket = || TokenBucket::new(Quota::per_second(5));
-    let synced = Synced::new(redis.clone(), "synced", bucket());
-    let leased = Leased::new(redis.clone(), "leased", bucket());
-    let cas = Cas::new(redis, "cas", bucket());
-    for _ in 0..3 {
-        assert!(
-            synced
-                .decide("key", 1)
-                .await
-                .expect("a decision")
-                .is_admitted()
-        );
-        assert!(
-            leased
-                .decide("key", 1)
-                .await
-                .expect("a decision")
-                .is_admitted()
-        );
-        assert!(
-            cas.decide("key", 1)
-                .await
-                .expect("a decision")
-                .is_admitted()
-        );
-    }
-    synced.close().await.expect("it reports");
-    leased.close().await.expect("it reports");
-}
-
-/// Shows promise 128.
 #[tokio::test]
 async fn check_says_what_a_user_without_a_right_has_to_be_allowed() {
     for name in RIGHTS.split_whitespace() {

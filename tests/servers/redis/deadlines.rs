@@ -47,35 +47,6 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 /// Shows promise 86.
 #[test]
-fn a_runtime_that_stopped_running_holds_up_no_call_of_another_one() {
-    let server = RedisServer::start();
-    let redis = Redis::open(&server.url()).expect("a url");
-    let limiter = redis
-        .deadline(DEADLINE)
-        .limiter("stopped", FixedWindow::new(Quota::per_day(1_000)));
-    let stopped = runtime();
-    let left = stopped.block_on(async {
-        let _ = limiter.decide("key", 1).await;
-        // One direct call and two batches, none of which runs on.
-        let calls: Vec<_> = (0..100).map(|_| limiter.decide("key", 1)).collect();
-        calls
-    });
-    runtime().block_on(async {
-        let begun = Instant::now();
-        loop {
-            let call = tokio::time::timeout(HANGS, limiter.decide("key", 1));
-            match call.await.expect("it ends by its deadline") {
-                Ok(decision) => break assert!(decision.is_admitted()),
-                Err(error) => assert!(error.is_transient(), "{error}"),
-            }
-            assert!(begun.elapsed() < HANGS, "no recovery");
-        }
-    });
-    drop(left);
-}
-
-/// Shows promise 86.
-#[test]
 fn a_call_ends_by_its_deadline_without_a_runtime() {
     let server = RedisServer::start();
     let redis = Redis::open(&server.url()).expect("a url");

@@ -177,33 +177,6 @@ fn cached_denials_errors_and_reconnects_are_counted() {
     });
 }
 
-/// Shows promise 241.
-#[test]
-fn an_open_breaker_is_measured_per_server() {
-    measured(|metrics| async move {
-        let server = RedisServer::start();
-        let proxy = Proxy::before(Protocol::Redis, server.port());
-        let fleet = limiter(&proxy.url(), 1_000_000);
-        let open = "tower_throttle_breakers_open store=Redis server=single";
-        outage(&fleet, &proxy).await;
-        assert!((metrics.value(open) - 1.0).abs() < 0.5);
-        let transient = "tower_throttle_store_errors_total store=Redis class=transient";
-        assert!(metrics.value(transient) >= 3.0);
-        let rejected = "tower_throttle_store_errors_total store=Redis class=rejected";
-        proxy.refuses("LOADING", 1_000);
-        let begun = Instant::now();
-        while metrics.value(rejected) < 1.0 {
-            let _ = fleet.1.decide(SECRET, 1).await;
-            assert!(
-                begun.elapsed() < Duration::from_secs(10),
-                "none is rejected"
-            );
-        }
-        recovery(&fleet, &proxy).await;
-        assert!(metrics.value(open).abs() < 0.5);
-    });
-}
-
 /// The error of each fault that a server or a proxy can produce here.
 async fn errors() -> BTreeMap<&'static str, StoreError> {
     let decide = async |url: String| {

@@ -1,6 +1,5 @@
 //! Limits in a store with a compare-and-swap, over a store in memory.
 
-mod configurations;
 mod faults;
 mod histories;
 mod machines;

@@ -234,21 +234,6 @@ async fn swaps_that_are_lost_late_or_doubled_admit_no_more_and_lose_no_permit() 
     }
 }
 
-/// Without a renewal they are free: the tests of machines that are cut off show it.
-///
-/// Shows promise 360.
-#[tokio::test(start_paused = true)]
-async fn permits_are_renewed_for_as_long_as_a_request_is_in_flight() {
-    let store = MemoryStore::new();
-    let held = Machine::new(store.clone(), 2).acquire_many(2).await;
-    assert_eq!(held.len(), 2);
-    let other = Machine::new(store, 2);
-    for _ in 0..200 {
-        sleep(LIFE / 20).await;
-        assert!(other.acquire().await.is_err());
-    }
-}
-
 /// A store that a machine does not reach any more.
 #[derive(Clone, Debug, Default)]
 struct Cable(Arc<AtomicBool>);

@@ -10,7 +10,6 @@ use tower_throttle::store::{Backend, Op};
 
 use crate::altered_store::{Altered, Change};
 use crate::fleet::{admit, drain, leased, machine, outage, pass, synced, take, take_all};
-use crate::memory_fleet::paused_runtime;
 use crate::overwrite::overwrite;
 
 /// Requests until one is not admitted. Returns how many were, and the error if it was one.
@@ -132,23 +131,6 @@ async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
     let _ = other.apply("key", Op::Reset).await.expect("a reset");
     pass(5).await;
     assert_eq!(drain(&other).await, 100);
-}
-
-/// The task of a runtime that is shut down is replaced by one on the runtime of the next call.
-///
-/// Shows promise 205.
-#[test]
-fn a_runtime_that_is_shut_down_is_replaced() {
-    let store = MemoryStore::new();
-    let limit = machine(synced(&store));
-    paused_runtime().block_on(admit(&limit, 1));
-    paused_runtime().block_on(async {
-        admit(&limit, 1).await;
-        pass(3).await;
-        limit.close().await.expect("an exchange");
-    });
-    let other = machine(synced(&store));
-    assert_eq!(paused_runtime().block_on(drain(&other)), 98);
 }
 
 /// More keys than the table holds: those that are not in use are forgotten first.

@@ -6,7 +6,6 @@ use super::super::shape::Shape;
 use super::*;
 use crate::algorithm::TokenBucket;
 use crate::quota::Quota;
-use test_support::computed::{computed, growth};
 
 const NOW: Tick = Tick::from_nanos(1_000);
 
@@ -71,20 +70,6 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
     assert!(keys.change(9, || "key".into(), NOW, |_| {}).is_none());
     let full = keys.decide(9, || "key".into(), (NOW, 1), [false; 2]);
     assert!(full.is_none());
-}
-
-#[test]
-fn a_key_takes_no_longer_among_more_keys() {
-    let grown = growth(20_000, |count| {
-        let keys = keys(count);
-        computed(|| {
-            for key in 0..count {
-                let hash = keys.hash(&key);
-                let _ = keys.change(hash, || "key".into(), NOW, |_| {});
-            }
-        })
-    });
-    assert!(grown < 24, "{grown}");
 }
 
 #[test]

@@ -127,19 +127,9 @@ fn a_planted_bug_in_batching_is_caught() {
             "the arguments of the first call for all",
         ),
         (
-            "if own_text ~= text then",
-            "if not text then",
-            "arguments that are read once",
-        ),
-        (
             "if not has_room then break end",
             "",
             "a run of calls that is admitted as a whole",
-        ),
-        (
-            "reply, kept = { now, taken,",
-            "reply, kept = { now, taken - 1,",
-            "one admitted call of a run less",
         ),
         (
             "pcall('GET', key)",

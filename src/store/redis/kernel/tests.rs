@@ -2,8 +2,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::algorithm::{
-    All, AnyAlgorithm, FixedWindow, IntoAlgorithm, LeakyBucket, Lockout, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket,
+    All, AnyAlgorithm, FixedWindow, IntoAlgorithm, Lockout, SlidingLog, TokenBucket,
 };
 use crate::clock::{Tick, unix_now};
 use crate::quota::Quota;
@@ -16,51 +15,6 @@ thread_local! {
 pub(super) fn now() -> Tick {
     let second = MACHINE.get();
     second.map_or_else(unix_now, |second| Tick::from_nanos(second * 1_000_000_000))
-}
-
-#[test]
-fn a_layout_says_how_a_value_is_read_and_not_what_the_limit_is() {
-    let minute = Quota::per_minute;
-    let hour = Duration::from_secs(3_600);
-    for limit in [1, 1_000] {
-        let offset = FixedWindow::new(Quota::per_day(limit)).offset(hour);
-        let both = (
-            TokenBucket::new(Quota::per_second(limit)),
-            FixedWindow::new(minute(limit)),
-        );
-        for (algorithm, expected) in [
-            (
-                AnyAlgorithm::new(TokenBucket::new(minute(limit))),
-                "bucket/60s",
-            ),
-            (
-                AnyAlgorithm::new(LeakyBucket::new(minute(limit))),
-                "bucket/60s",
-            ),
-            (
-                AnyAlgorithm::new(FixedWindow::new(minute(limit))),
-                "window/60s",
-            ),
-            (AnyAlgorithm::new(offset), "window/86400s-82800s"),
-            (
-                AnyAlgorithm::new(FixedWindow::new(minute(limit)).anchored()),
-                "anchored/60s",
-            ),
-            (
-                AnyAlgorithm::new(SlidingWindow::new(minute(limit))),
-                "sliding/60s",
-            ),
-            (
-                AnyAlgorithm::new(SlidingGrid::new(minute(limit)).strict()),
-                "grid/6sx11",
-            ),
-            (AnyAlgorithm::new(SlidingLog::new(minute(limit))), "log/60s"),
-            (AnyAlgorithm::new(both), "bucket/1s+window/60s"),
-        ] {
-            let layout = Kernels::of(&algorithm).map(|kernels| kernels.layout);
-            assert_eq!(layout.as_deref(), Some(expected));
-        }
-    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ use tower_throttle::{
     respond::Preflight,
 };
 
-use crate::support::{limit, request, send};
+use crate::pages::support::{limit, request, send};
 
 fn from_browser(method: &str) -> Request {
     let mut request = request(method, "/");

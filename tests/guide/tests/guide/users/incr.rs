@@ -35,7 +35,7 @@ async fn by_limiter(limit: &Cas<Redis, FixedWindow>, account: u64) -> Result<boo
 
 use std::time::Duration;
 
-use crate::redis_server::RedisServer;
+use crate::users::redis_server::RedisServer;
 
 #[tokio::test]
 async fn it_admits_the_same_requests_and_leaves_no_key_without_an_end() {

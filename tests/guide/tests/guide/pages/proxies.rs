@@ -2,7 +2,7 @@ use axum::{Router, routing::get};
 use http::HeaderValue;
 use tower_throttle::{ClientIp, Quota, RateLimitLayer, TokenBucket, key::PeerAddr};
 
-use crate::support::{request, send};
+use crate::pages::support::{request, send};
 
 fn app(clients: ClientIp) -> Router {
     let limit = RateLimitLayer::new(clients, TokenBucket::new(Quota::per_hour(1)));

@@ -20,7 +20,7 @@ use tower_governor::{
 };
 use tower_rate_limiter::{IpKeyExtractor, MemoryStore};
 
-use crate::support::{request, send};
+use crate::pages::support::{request, send};
 
 fn hello() -> Router {
     Router::new().route("/", get(async || "hello"))
