@@ -1,13 +1,13 @@
 //! A timer for a queue, whose requests may wait on several runtimes or on none.
 //!
-//! The timer thread serves all of them. Where tokio can pause time, as in tests, a runtime with
-//! one thread serves the requests on that thread, in its own time. The runtime may not be driven any
-//! more, so each such thread has a timer of its own.
+//! The timers of the runtime serve it in which a request was polled last: so its tasks are woken by their own thread.
+//! That runtime may not be driven any more, or be busy, so a thread of this crate fires a little later if it does not.
+//! If it is late, that thread serves all until another request is polled.
 
 use std::task::Waker;
 use std::time::Duration;
 
-use super::paused::RuntimeTimer;
+use super::runtime::{IS_PAUSABLE, RuntimeTimer};
 use super::sleepers::SleepUntil;
 use super::{Clock, MonotonicClock, Tick};
 
@@ -19,13 +19,17 @@ pub(crate) struct Alarm {
     at: Tick,
     /// It does not fire earlier.
     rests_until: Tick,
-    runtimes: Vec<RuntimeTimer>,
-    thread: Option<SleepUntil<MonotonicClock>>,
+    /// `None` if the thread serves it.
+    runtime: Option<RuntimeTimer>,
+    thread: SleepUntil<MonotonicClock>,
 }
 
 /// The shortest time between two times that it fires. Turns that come closer to each other come together:
 /// switching between threads takes longer than what is done in between.
 const REST: Duration = Duration::from_millis(1);
+
+/// How much later the thread fires.
+const LATE: Duration = Duration::from_millis(20);
 
 impl Alarm {
     pub(crate) const fn new(waker: Waker) -> Self {
@@ -33,22 +37,18 @@ impl Alarm {
             waker,
             at: Tick::MAX,
             rests_until: Tick::ZERO,
-            runtimes: Vec::new(),
-            thread: None,
+            runtime: None,
+            thread: SleepUntil::new(MonotonicClock, Tick::MAX),
         }
     }
 
-    /// Makes it fire for the caller as well, once it is set again.
+    /// Makes it fire in the runtime of the caller, if it is in one, once it is set again.
     pub(crate) fn serve_caller(&mut self) {
-        if self.runtimes.iter().any(RuntimeTimer::serves_caller) {
-            return;
-        }
-        match RuntimeTimer::of_caller() {
-            Some(runtime) => self.runtimes.push(runtime),
-            None if self.thread.is_some() => return,
-            None => self.thread = Some(SleepUntil::new(MonotonicClock, Tick::MAX)),
-        }
-        self.at = Tick::MAX;
+        let served = self.runtime.take().filter(RuntimeTimer::serves_caller);
+        self.runtime = served.or_else(|| {
+            self.at = Tick::MAX;
+            RuntimeTimer::of_caller()
+        });
     }
 
     /// Whether it has to be set to fire at `at`.
@@ -56,8 +56,10 @@ impl Alarm {
         at.max(self.rests_until) < self.at
     }
 
-    /// Notes that it has fired at `now`.
+    /// Notes that it has fired at `now`. If the thread was first, the runtime is not driven, or is busy.
     pub(crate) fn clear(&mut self, now: Tick) {
+        let runtime = self.runtime.take();
+        self.runtime = runtime.filter(RuntimeTimer::serves_caller);
         self.at = Tick::MAX;
         self.rests_until = now.plus(REST);
     }
@@ -70,16 +72,16 @@ impl Alarm {
             return false;
         }
         let at = at.max(self.rests_until);
-        let runtimes = self.runtimes.len();
-        self.runtimes.retain_mut(|one| one.set(at, &self.waker));
-        if self.runtimes.len() < runtimes {
-            // The thread serves the requests that waited on a runtime that has been shut down.
-            let thread = || SleepUntil::new(MonotonicClock, at);
-            self.thread.get_or_insert_with(thread);
-        }
-        if let Some(thread) = &mut self.thread {
-            thread.reset(at, &self.waker);
-        }
+        let set = |runtime: &mut RuntimeTimer| runtime.set(at, &self.waker);
+        let is_set = self.runtime.as_mut().is_some_and(set);
+        self.runtime = self.runtime.take().filter(|_| is_set);
+        let late = match is_set {
+            false => Duration::ZERO,
+            // The thread knows no paused time.
+            true if IS_PAUSABLE => Duration::MAX,
+            true => LATE,
+        };
+        self.thread.reset(at.plus(late), &self.waker);
         self.at = at;
         true
     }

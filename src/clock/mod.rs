@@ -8,10 +8,11 @@ mod alarm;
 mod manual;
 mod monotonic;
 #[cfg_attr(
-    not(all(feature = "tokio", feature = "test-util")),
-    path = "unpaused.rs"
+    all(test, tower_throttle_loom),
+    expect(dead_code, reason = "the models of queues have an alarm of their own")
 )]
-mod paused;
+#[cfg_attr(not(feature = "tokio"), path = "no_runtime.rs")]
+mod runtime;
 mod sleep;
 mod sleepers;
 mod system;

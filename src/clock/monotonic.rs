@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::paused;
+use super::runtime;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 use super::system::system_nanos as now;
 use super::system::unix_time;
@@ -28,8 +28,9 @@ use super::{Clock, Tick};
 /// paused time.
 ///
 /// # Waiting
-/// Sleeping needs no runtime: a thread of this crate wakes the sleepers. It starts with the first one. With the feature `test-util` a sleeper in a runtime
-/// of tokio uses its timers, so that paused time works.
+/// Sleeping needs no runtime: a thread of this crate wakes the sleepers. It starts with the first one. Requests in a
+/// queue that are polled in a runtime of tokio are woken by its timers, if they are enabled. With the feature `test-util` a
+/// sleeper in a runtime of tokio uses its timers, so that paused time works.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
@@ -38,7 +39,7 @@ impl Clock for MonotonicClock {
     fn now(&self) -> Tick {
         // Not `from_nanos`: it is below `Tick::MAX` for 230 years, and the comparison would be a tenth
         // of a decision.
-        paused::now().unwrap_or_else(|| Tick(now()))
+        runtime::now().unwrap_or_else(|| Tick(now()))
     }
 
     #[inline]
@@ -48,7 +49,7 @@ impl Clock for MonotonicClock {
 
     /// tokio's time if tests can pause it.
     fn unix_time(&self) -> Duration {
-        let paused = paused::now().map(|now| Duration::from_nanos(now.as_nanos()));
+        let paused = runtime::now().map(|now| Duration::from_nanos(now.as_nanos()));
         paused.unwrap_or_else(unix_time)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::{self, Thread};
 
-use super::paused::{self, TokioSleep};
+use super::runtime::{self, TokioSleep};
 use super::sleepers::{SleepUntil, Sleepers, Wakes};
 use super::{Clock, ManualClock, MonotonicClock, Tick, Timer};
 
@@ -51,7 +51,7 @@ impl Timer for MonotonicClock {
     type Sleep = Sleep;
 
     fn sleep_until(&self, deadline: Tick) -> Sleep {
-        Sleep(match paused::sleep_until(deadline) {
+        Sleep(match runtime::sleep_until(deadline) {
             Some(sleep) => SleepKind::Tokio(sleep),
             None => SleepKind::Thread(SleepUntil::new(*self, deadline)),
         })

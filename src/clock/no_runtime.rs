@@ -1,15 +1,17 @@
-//! Without the feature `test-util`, time is never paused.
+//! Without the feature `tokio` there are no runtimes, and time is never paused.
 
-use std::{convert::Infallible, future::Pending, task::Waker};
+use std::{convert::Infallible, future::Pending, pin::Pin, task::Waker};
 
 use super::Tick;
+
+pub(super) const IS_PAUSABLE: bool = false;
 
 pub(super) const fn now() -> Option<Tick> {
     None
 }
 
 /// Never constructed.
-pub(super) type TokioSleep = std::pin::Pin<Box<Pending<()>>>;
+pub(super) type TokioSleep = Pin<Box<Pending<()>>>;
 
 pub(super) const fn sleep_until(_: Tick) -> Option<TokioSleep> {
     None
