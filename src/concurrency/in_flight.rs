@@ -30,7 +30,7 @@ use crate::layer::{
     Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Progress,
     SettlePart, Settling, State, Told, rename,
 };
-use crate::queue::{Joined, Order, Queued, Wants};
+use crate::queue::{Joined, Order, Queued};
 use crate::respond::{Event, Policies};
 
 /// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
@@ -333,23 +333,20 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             return self.refuse(may_pass, request, entering);
         }
         let longest = options.max_wait.saturating_add(gate.source.failure().0);
-        let wants = Wants {
-            cost: request.units,
-            place: request.place(),
-            most: match may_wait {
-                // Those for which there is no room are denied once the store has answered.
-                _ if P::ASKS => u64::MAX,
-                true => options.queue.into(),
-                false => 0,
-            },
-            until: MonotonicClock.now().plus(longest).min(entering.until),
+        let until = MonotonicClock.now().plus(longest).min(entering.until);
+        let most = match may_wait {
+            // Those for which there is no room are denied once the store has answered.
+            _ if P::ASKS => u64::MAX,
+            true => options.queue.into(),
+            false => 0,
         };
         let of_key = PermitsOfKey {
             permits: Arc::clone(permits),
             id: request.id,
             reserve: options.reserve,
         };
-        let queued = match permits.lines.join(request.id, of_key, wants) {
+        let (id, units, place) = (request.id, request.units, request.place());
+        let queued = match permits.lines.join(id, of_key, units, place, most, until) {
             Joined::Waits(queued, _) => queued,
             Joined::Denied(_) => return self.refuse(may_pass, request, entering),
             Joined::Taken(_) => {

@@ -12,7 +12,7 @@ use super::permits::Permits;
 use super::request::PermitRequest;
 use crate::clock::Tick;
 use crate::key::Priority;
-use crate::queue::{Joined, Order, Queued, Wants};
+use crate::queue::{Joined, Order, Queued};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The only key.
@@ -47,13 +47,10 @@ fn enter(permits: &Arc<Permits>) -> Result<Permit, Queued> {
         id: ID,
         reserve: (Priority::HIGH, 0),
     };
-    let wants = Wants {
-        cost: 1,
-        place: REQUEST.place(),
-        most: QUEUE,
-        until: Tick::MAX,
-    };
-    match permits.lines.join(ID, of_key, wants) {
+    match permits
+        .lines
+        .join(ID, of_key, 1, REQUEST.place(), QUEUE, Tick::MAX)
+    {
         Joined::Taken(_) => Ok(permit()),
         Joined::Waits(queued, _) => Err(queued),
         Joined::Denied(_) => panic!("the line has room"),

@@ -1,17 +1,18 @@
 //! The entries of one shard, by the hash of the key.
 
-use std::{collections::HashMap, hash::BuildHasherDefault, task::Waker};
+use std::{collections::HashMap, task::Waker};
+
+use foldhash::fast::FixedState;
 
 use super::lease::Lease;
 use super::request::KeyUsage;
-use crate::queue::PassThroughHasher;
 
 /// The map keeps the memory of this many entries when it is empty.
 const KEPT: usize = 64;
 
 #[derive(Default)]
 pub(super) struct PermitShard {
-    pub(super) entries: HashMap<u64, KeyPermits, BuildHasherDefault<PassThroughHasher>>,
+    pub(super) entries: HashMap<u64, KeyPermits, FixedState>,
 }
 
 /// The requests of one key, and its lease. An entry with neither is removed.

@@ -23,7 +23,7 @@ use crate::backend::{Backend, Op};
 use crate::clock::{MonotonicClock, Sleep, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
-use crate::queue::{self, Joined, Precedence, Queued, Wants};
+use crate::queue::{self, Joined, Precedence, Queued};
 use crate::respond::{CostHandle, Event, Settle};
 
 /// What a request has of a rate limit: nothing yet, a place in line, or what it has taken.
@@ -127,28 +127,25 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         }
         let waits = self.rate.may_wait(ask) && entering.seat.try_acquire();
         let longest = line.max_wait.map(|_| queue::now().plus(line.longest()));
-        let wants = Wants {
-            cost: ask.weight.cost,
-            place: Precedence {
-                priority: ask.weight.priority,
-                order: line.order,
-            },
-            most: if waits { line.queue.into() } else { 0 },
-            until: longest.map_or(entering.until, |longest| longest.min(entering.until)),
+        let until = longest.map_or(entering.until, |longest| longest.min(entering.until));
+        let most = if waits { line.queue.into() } else { 0 };
+        let place = Precedence {
+            priority: ask.weight.priority,
+            order: line.order,
         };
         let (key, backend) = (self.key.clone(), Arc::clone(&state.backend));
-        let line_id = state.line_id(self.key);
-        Some(
-            match state.lines.join(line_id, LimitOf { key, backend }, wants) {
-                Joined::Taken(decision) => self.admit(&decision, entering),
-                Joined::Waits(queued, wait) => {
-                    self.record_waiting(wait);
-                    *self.stage = Stage::InLine(queued, ask.weight.cost, wait);
-                    Poll::Pending
-                }
-                Joined::Denied(retry_after) => self.deny_waiting(ask, retry_after),
-            },
-        )
+        let (line_id, of_key) = (state.line_id(self.key), LimitOf { key, backend });
+        let (lines, cost) = (&state.lines, ask.weight.cost);
+        let joined = lines.join(line_id, of_key, cost, place, most, until);
+        Some(match joined {
+            Joined::Taken(decision) => self.admit(&decision, entering),
+            Joined::Waits(queued, wait) => {
+                self.record_waiting(wait);
+                *self.stage = Stage::InLine(queued, cost, wait);
+                Poll::Pending
+            }
+            Joined::Denied(retry_after) => self.deny_waiting(ask, retry_after),
+        })
     }
 
     /// Does what the backend has decided, if it has.

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     task::{Poll, Waker},
     time::Duration,
@@ -18,13 +18,24 @@ use crate::sync::{Mutex, lock};
 /// the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    waiters: BTreeMap<Place, Waiter>,
+    /// At most 100, which stay as long as the line.
+    levels: BTreeMap<Reverse<Priority>, Level>,
     /// Until when they wait, of those that do not wait for as long as it takes.
     deadlines: BTreeSet<(Tick, Place)>,
-    /// The units of the waiters of each priority. There are at most 100, and they stay as long as the line.
-    units: BTreeMap<Reverse<Priority>, u128>,
     joined: i64,
 }
+
+/// The waiters of one priority.
+#[derive(Debug, Default)]
+struct Level {
+    /// By number. The first and the last one wait; of those between them some have left.
+    slots: VecDeque<(i64, Option<Waiter>)>,
+    waiting: usize,
+    units: u128,
+}
+
+/// A level has room for at most four times as many as wait, and for some more.
+const SPARE: usize = 16;
 
 /// How a wait ends: the request has taken its cost, or may come again after this long, if ever.
 pub(crate) type Ended = Result<Receipt, Option<Duration>>;
@@ -59,14 +70,16 @@ pub(crate) struct Queued {
 impl Line {
     /// The number of requests that wait.
     pub(crate) fn len(&self) -> usize {
-        self.waiters.len()
+        self.levels.values().map(|level| level.waiting).sum()
     }
 
     /// The priorities and units of the waiters, in their order.
     #[cfg(feature = "cas")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Priority, u64)> {
-        let waiters = self.waiters.iter();
-        waiters.map(|(place, waiter)| (place.priority(), waiter.units))
+        self.levels.iter().flat_map(|(level, own)| {
+            let waiters = own.slots.iter().filter_map(|slot| slot.1.as_ref());
+            waiters.map(|waiter| (level.0, waiter.units))
+        })
     }
 
     /// The units of those that go before a new request.
@@ -76,15 +89,17 @@ impl Line {
 
     /// The units of the priorities down to the first that is not `counted`.
     pub(crate) fn units_of(&self, counted: impl Fn(Priority) -> bool) -> u64 {
-        let counted = { self.units.iter() }.take_while(|(level, _)| counted(level.0));
-        let units: u128 = counted.map(|(_, units)| units).sum();
+        let counted = { self.levels.iter() }.take_while(|(level, _)| counted(level.0));
+        let units: u128 = counted.map(|(_, level)| level.units).sum();
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
     /// The first waiter.
     pub(crate) fn first(&self) -> Option<(Place, &Waiter)> {
-        let (place, first) = self.waiters.first_key_value()?;
-        Some((*place, first))
+        self.levels.iter().find_map(|(level, own)| {
+            let (number, first) = own.slots.front()?;
+            Some((Place(*level, *number), first.as_ref()?))
+        })
     }
 
     /// The waiter whose time is over first.
@@ -94,7 +109,8 @@ impl Line {
 
     /// The last waiter: the one that loses its place if there is no room for all.
     pub(crate) fn last(&self) -> Option<Place> {
-        Some(*self.waiters.last_key_value()?.0)
+        let mut levels = self.levels.iter().rev();
+        levels.find_map(|(level, own)| Some(Place(*level, own.slots.back()?.0)))
     }
 
     /// The last waiter, if a new request goes before it.
@@ -104,22 +120,23 @@ impl Line {
 
     /// Adds a request among those of its priority.
     pub(crate) fn push(&mut self, new: Precedence, units: u64, until: Tick) -> Queued {
-        let level = Reverse(new.priority);
-        *self.units.entry(level).or_default() += u128::from(units);
-        self.joined += 1;
-        let number = if new.is_newest() {
-            -self.joined
-        } else {
-            self.joined
-        };
-        let place = Place(level, number);
         let wait = Arc::new(Mutex::new(Wait::Goes(None)));
         let waiter = Waiter {
             units,
             until,
             wait: Arc::clone(&wait),
         };
-        self.waiters.insert(place, waiter);
+        let level = self.levels.entry(Reverse(new.priority)).or_default();
+        level.waiting += 1;
+        level.units += u128::from(units);
+        self.joined += 1;
+        let mut place = Place(Reverse(new.priority), self.joined);
+        if new.is_newest() {
+            place.1 = -self.joined;
+            level.slots.push_front((place.1, Some(waiter)));
+        } else {
+            level.slots.push_back((place.1, Some(waiter)));
+        }
         if until < Tick::MAX {
             self.deadlines.insert((until, place));
         }
@@ -128,11 +145,23 @@ impl Line {
 
     /// Removes a waiter. `None` if its wait has ended already.
     pub(crate) fn remove(&mut self, place: Place) -> Option<Waiter> {
-        let waiter = self.waiters.remove(&place)?;
-        self.deadlines.remove(&(waiter.until, place));
-        if let Some(units) = self.units.get_mut(&place.0) {
-            *units -= u128::from(waiter.units);
+        let level = self.levels.get_mut(&place.0)?;
+        let slots = &mut level.slots;
+        let at = slots.binary_search_by_key(&place.1, |slot| slot.0).ok()?;
+        let waiter = slots[at].1.take()?;
+        while let Some((_, None)) = slots.front() {
+            slots.pop_front();
         }
+        while let Some((_, None)) = slots.back() {
+            slots.pop_back();
+        }
+        level.waiting -= 1;
+        level.units -= u128::from(waiter.units);
+        if slots.capacity() > 4 * level.waiting + SPARE {
+            slots.retain(|slot| slot.1.is_some());
+            slots.shrink_to(2 * level.waiting);
+        }
+        self.deadlines.remove(&(waiter.until, place));
         Some(waiter)
     }
 }

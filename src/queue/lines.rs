@@ -12,11 +12,12 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     fmt,
-    hash::{BuildHasherDefault, Hasher},
     sync::{Arc, Weak},
     task::{Poll, Wake, Waker},
     time::Duration,
 };
+
+use foldhash::fast::FixedState;
 
 use super::line::{Ended, Line, Place, Queued, Waiter};
 use super::{Alarm, Precedence, now};
@@ -24,7 +25,7 @@ use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::key::Priority;
 use crate::receipt::Receipt;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// A power of two. Loom models need the same lock in each run, whatever the seed.
 const SHARDS: usize = if cfg!(all(test, tower_throttle_loom)) {
@@ -47,7 +48,7 @@ pub(crate) struct Lines {
     booked: AtomicU64,
 }
 
-type Shard = HashMap<u64, Box<KeyLine>, BuildHasherDefault<PassThroughHasher>>;
+type Shard = HashMap<u64, Box<KeyLine>, FixedState>;
 
 /// The limit of one key, as the head of a line asks it. It knows of no line.
 pub(crate) trait Limit: Send + 'static {
@@ -70,17 +71,6 @@ struct KeyLine {
     alarm: Option<Alarm>,
 }
 
-/// What a request wants of a line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wants {
-    pub(crate) cost: u64,
-    pub(crate) place: Precedence,
-    /// How many may wait for the key; 0 if this request may not.
-    pub(crate) most: u64,
-    /// Until when it waits.
-    pub(crate) until: Tick,
-}
-
 #[derive(Debug)]
 pub(crate) enum Joined {
     Taken(Decision),
@@ -98,31 +88,8 @@ struct TimerWaker {
 impl Wake for TimerWaker {
     fn wake(self: Arc<Self>) {
         if let Some(lines) = self.lines.upgrade() {
-            lines.update(self.line_id, |shard, wakers| {
-                let Some(own) = shard.get_mut(&self.line_id) else {
-                    return;
-                };
-                let now = now();
-                own.alarm.iter_mut().for_each(|alarm| alarm.clear(now));
-                lines.run(own, now, wakers);
-            });
+            lines.ask(self.line_id, true);
         }
-    }
-}
-
-/// Returns what was written: the keys are hashes.
-#[derive(Default)]
-pub(crate) struct PassThroughHasher(u64);
-
-impl Hasher for PassThroughHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }
 
@@ -150,68 +117,64 @@ impl Lines {
         &self.shards[shard % SHARDS]
     }
 
-    /// Takes the cost, joins the line or is denied, after those that go before it.
-    pub(crate) fn join(self: &Arc<Self>, line_id: u64, limit: impl Limit, wants: Wants) -> Joined {
+    /// Takes the cost, joins the line or is denied, after those that go before it. It waits if fewer than `most` do, and
+    /// until that moment.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        line_id: u64,
+        limit: impl Limit,
+        cost: u64,
+        place: Precedence,
+        most: u64,
+        until: Tick,
+    ) -> Joined {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let joined = self.update(line_id, |shard, wakers| {
-            let own = shard.entry(line_id);
-            self.ask(own, limit, wants, now(), wakers)
+            let (mut own, now, mut ahead) = (shard.entry(line_id), now(), 0);
+            if let Entry::Occupied(own) = &mut own {
+                self.run(own.get_mut(), now, wakers);
+                ahead = own.get().line.units_before(place);
+            }
+            let wait = if ahead > 0 {
+                limit.wait(ahead, cost, now)
+            } else {
+                let decision = limit.take(cost, place.priority, now);
+                if !decision.is_denied() {
+                    return Joined::Taken(decision);
+                }
+                decision.retry_after
+            };
+            let Some(wait) = wait.filter(|_| most > 0) else {
+                return Joined::Denied(wait);
+            };
+            let over = now.plus(wait).since(until);
+            if wait < TOLD && !over.is_zero() {
+                return Joined::Denied(Some(over));
+            }
+            let own = own.or_insert_with(|| {
+                Box::new(KeyLine {
+                    limit: Box::new(limit),
+                    line: Line::default(),
+                    plan: Tick::MAX,
+                    alarm: None,
+                })
+            });
+            if own.line.len() as u64 >= most {
+                let room = own.plan.since(now);
+                let Some(last) = own.line.last_behind(place) else {
+                    return Joined::Denied(Some(room));
+                };
+                self.end(own, last, Err(Some(room)), wakers);
+            }
+            if ahead == 0 {
+                own.plan = now.plus(wait.max(NANO));
+            }
+            Joined::Waits(own.line.push(place, cost, until), wait)
         });
         if !matches!(joined, Joined::Waits(..)) {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
         joined
-    }
-
-    fn ask(
-        &self,
-        mut own: Entry<'_, u64, Box<KeyLine>>,
-        limit: impl Limit,
-        wants: Wants,
-        now: Tick,
-        wakers: &mut Vec<Waker>,
-    ) -> Joined {
-        let mut ahead = 0;
-        if let Entry::Occupied(own) = &mut own {
-            self.run(own.get_mut(), now, wakers);
-            ahead = own.get().line.units_before(wants.place);
-        }
-        let wait = if ahead > 0 {
-            limit.wait(ahead, wants.cost, now)
-        } else {
-            let decision = limit.take(wants.cost, wants.place.priority, now);
-            if !decision.is_denied() {
-                return Joined::Taken(decision);
-            }
-            decision.retry_after
-        };
-        let Some(wait) = wait.filter(|_| wants.most > 0) else {
-            return Joined::Denied(wait);
-        };
-        let over = now.plus(wait).since(wants.until);
-        if wait < TOLD && !over.is_zero() {
-            return Joined::Denied(Some(over));
-        }
-        let own = own.or_insert_with(|| {
-            Box::new(KeyLine {
-                limit: Box::new(limit),
-                line: Line::default(),
-                plan: Tick::MAX,
-                alarm: None,
-            })
-        });
-        if own.line.len() as u64 >= wants.most {
-            let room = own.plan.since(now);
-            let Some(last) = own.line.last_behind(wants.place) else {
-                return Joined::Denied(Some(room));
-            };
-            self.end(own, last, Err(Some(room)), wakers);
-        }
-        if ahead == 0 {
-            own.plan = now.plus(wait.max(NANO));
-        }
-        let queued = own.line.push(wants.place, wants.cost, wants.until);
-        Joined::Waits(queued, wait)
     }
 
     /// Lets the heads take whose moments have come, and ends waits that have lasted too long.
@@ -266,41 +229,45 @@ impl Lines {
         let mut shard = lock(self.shard(line_id));
         let changed = change(&mut shard, &mut wakers);
         loop {
-            let is_whole = wakers.len() < BATCH;
-            if Self::release(shard, line_id, &mut wakers) && is_whole {
-                break;
+            let (mut unused, mut is_done) = (None, wakers.len() < BATCH);
+            if let Some(own) = shard.get_mut(&line_id) {
+                match (own.next(), &mut own.alarm) {
+                    (None, _) => unused = shard.remove(&line_id),
+                    (Some(next), Some(alarm)) if alarm.is_late_for(next) => {
+                        // If that is over already, the head asks at once.
+                        is_done &= alarm.set(next);
+                    }
+                    _ => {}
+                }
+            }
+            drop(shard);
+            drop(unused);
+            wakers.drain(..).for_each(Waker::wake);
+            if is_done {
+                return changed;
             }
             shard = lock(self.shard(line_id));
             if let Some(own) = shard.get_mut(&line_id) {
                 self.run(own, now(), &mut wakers);
             }
         }
-        changed
-    }
-
-    /// Returns false if the head is to ask at once.
-    fn release(mut shard: MutexGuard<'_, Shard>, line_id: u64, wakers: &mut Vec<Waker>) -> bool {
-        let (mut unused, mut is_set) = (None, true);
-        if let Some(own) = shard.get_mut(&line_id) {
-            let next = own.next();
-            if own.line.len() == 0 {
-                unused = shard.remove(&line_id);
-            } else if let (Some(alarm), Some(next)) = (&mut own.alarm, next) {
-                is_set = !alarm.is_late_for(next) || alarm.set(next);
-            }
-        }
-        drop(shard);
-        drop(unused);
-        wakers.drain(..).for_each(Waker::wake);
-        is_set
     }
 
     /// Asks for those that wait: something was given back, or the limit was changed.
     pub(crate) fn tell(self: &Arc<Self>, line_id: u64) {
+        self.ask(line_id, false);
+    }
+
+    /// Asks for those that wait, as the timer does if it has fired.
+    fn ask(self: &Arc<Self>, line_id: u64, has_fired: bool) {
         self.update(line_id, |shard, wakers| {
             if let Some(own) = shard.get_mut(&line_id) {
                 let now = now();
-                own.plan = own.plan.min(now);
+                if has_fired {
+                    own.alarm.iter_mut().for_each(|alarm| alarm.clear(now));
+                } else {
+                    own.plan = own.plan.min(now);
+                }
                 self.run(own, now, wakers);
             }
         });

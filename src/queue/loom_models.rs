@@ -10,9 +10,7 @@ use loom::sync::Condvar;
 use loom::thread;
 
 use self::mock_alarm::{fire_due, set_now};
-use super::{
-    Joined, Limit, Lines, Order, Precedence, Queued, RequestSeat, SeatAcquire, Seats, Wants,
-};
+use super::{Joined, Limit, Lines, Order, Precedence, Queued, RequestSeat, SeatAcquire, Seats};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::key::Priority;
@@ -109,16 +107,11 @@ impl Limit for Counted {
 }
 
 fn join(lines: &Arc<Lines>, limit: &Counted) -> Joined {
-    let wants = Wants {
-        cost: 1,
-        place: Precedence {
-            priority: Priority::HIGH,
-            order: Order::Oldest,
-        },
-        most: 9,
-        until: Tick::MAX,
+    let place = Precedence {
+        priority: Priority::HIGH,
+        order: Order::Oldest,
     };
-    lines.join(ID, limit.clone(), wants)
+    lines.join(ID, limit.clone(), 1, place, 9, Tick::MAX)
 }
 
 fn wait_in_line(lines: &Arc<Lines>, limit: &Counted) -> Queued {

@@ -10,7 +10,7 @@ mod seats;
 pub(crate) use self::loom_models::mock_alarm::{Alarm, now};
 pub(crate) use self::{
     line::{Line, Queued},
-    lines::{Joined, Limit, Lines, PassThroughHasher, TOLD, Wants},
+    lines::{Joined, Limit, Lines, TOLD},
     seats::{RequestSeat, SeatAcquire, Seats},
 };
 #[cfg(not(all(test, tower_throttle_loom)))]
