@@ -21,11 +21,7 @@ use crate::store::local::Seeded;
 use crate::sync::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, lock};
 
 /// Loom models need the same lock in each run, whatever the seed.
-const SHARDS: usize = if cfg!(all(test, tower_throttle_loom)) {
-    1
-} else {
-    32
-};
+const SHARDS: usize = if cfg!(tower_throttle_loom) { 1 } else { 32 };
 
 pub(super) struct PermitTable {
     shards: Box<[CachePadded<Mutex<PermitShard>>]>,

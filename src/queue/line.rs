@@ -3,12 +3,13 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
     sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };
 
-use super::Precedence;
+use super::{Order, Precedence};
 use crate::clock::Tick;
 use crate::key::Priority;
 use crate::receipt::Receipt;
@@ -21,7 +22,7 @@ pub(crate) struct Line {
     /// At most 100, which stay as long as the line.
     levels: BTreeMap<Reverse<Priority>, Level>,
     /// Until when they wait, of those that do not wait for as long as it takes.
-    deadlines: BTreeSet<(Tick, Place)>,
+    pub(super) deadlines: BTreeSet<(Tick, Place)>,
     joined: i64,
 }
 
@@ -82,11 +83,6 @@ impl Line {
         })
     }
 
-    /// The units of those that go before a new request.
-    pub(crate) fn units_before(&self, new: Precedence) -> u64 {
-        self.units_of(|level| !new.goes_before(level))
-    }
-
     /// The units of the priorities down to the first that is not `counted`.
     pub(crate) fn units_of(&self, counted: impl Fn(Priority) -> bool) -> u64 {
         let counted = { self.levels.iter() }.take_while(|(level, _)| counted(level.0));
@@ -102,20 +98,10 @@ impl Line {
         })
     }
 
-    /// The waiter whose time is over first.
-    pub(super) fn first_deadline(&self) -> Option<(Tick, Place)> {
-        self.deadlines.first().copied()
-    }
-
     /// The last waiter: the one that loses its place if there is no room for all.
     pub(crate) fn last(&self) -> Option<Place> {
         let mut levels = self.levels.iter().rev();
         levels.find_map(|(level, own)| Some(Place(*level, own.slots.back()?.0)))
-    }
-
-    /// The last waiter, if a new request goes before it.
-    pub(crate) fn last_behind(&self, new: Precedence) -> Option<Place> {
-        self.last().filter(|last| new.goes_before(last.priority()))
     }
 
     /// Adds a request among those of its priority.
@@ -131,7 +117,7 @@ impl Line {
         level.units += u128::from(units);
         self.joined += 1;
         let mut place = Place(Reverse(new.priority), self.joined);
-        if new.is_newest() {
+        if new.order == Order::Newest {
             place.1 = -self.joined;
             level.slots.push_front((place.1, Some(waiter)));
         } else {
@@ -176,7 +162,7 @@ impl Waiter {
     /// Ends the wait of a waiter that was removed. Returns the waker to call without a lock.
     pub(crate) fn end(self, end: Ended) -> Option<Waker> {
         let ended = Wait::Ended(Some(end));
-        match std::mem::replace(&mut *lock(&self.wait), ended) {
+        match mem::replace(&mut *lock(&self.wait), ended) {
             Wait::Goes(waker) => waker,
             Wait::Ended(_) => None,
         }

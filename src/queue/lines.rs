@@ -19,7 +19,7 @@ use std::{
 
 use foldhash::fast::FixedState;
 
-use super::line::{Ended, Line, Place, Queued, Waiter};
+use super::line::{Ended, Line, Place, Queued};
 use super::{Alarm, Precedence, now};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -28,11 +28,7 @@ use crate::receipt::Receipt;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// A power of two. Loom models need the same lock in each run, whatever the seed.
-const SHARDS: usize = if cfg!(all(test, tower_throttle_loom)) {
-    1
-} else {
-    16
-};
+const SHARDS: usize = if cfg!(tower_throttle_loom) { 1 } else { 16 };
 
 /// So many waiters are released under one lock.
 const BATCH: usize = 256;
@@ -67,8 +63,7 @@ struct KeyLine {
     line: Line,
     /// When the head asks.
     plan: Tick,
-    /// `None` until a waiter is polled.
-    alarm: Option<Alarm>,
+    alarm: Alarm,
 }
 
 #[derive(Debug)]
@@ -133,7 +128,8 @@ impl Lines {
             let (mut own, now, mut ahead) = (shard.entry(line_id), now(), 0);
             if let Entry::Occupied(own) = &mut own {
                 self.run(own.get_mut(), now, wakers);
-                ahead = own.get().line.units_before(place);
+                let goes_before = |level| !place.goes_before(level);
+                ahead = own.get().line.units_of(goes_before);
             }
             let wait = if ahead > 0 {
                 limit.wait(ahead, cost, now)
@@ -152,16 +148,20 @@ impl Lines {
                 return Joined::Denied(Some(over));
             }
             let own = own.or_insert_with(|| {
+                let lines = Arc::downgrade(self);
+                let mut alarm = Alarm::new(Arc::new(TimerWaker { lines, line_id }).into());
+                alarm.serve_caller();
                 Box::new(KeyLine {
                     limit: Box::new(limit),
                     line: Line::default(),
                     plan: Tick::MAX,
-                    alarm: None,
+                    alarm,
                 })
             });
             if own.line.len() as u64 >= most {
                 let room = own.plan.since(now);
-                let Some(last) = own.line.last_behind(place) else {
+                let last = own.line.last();
+                let Some(last) = last.filter(|last| place.goes_before(last.priority())) else {
                     return Joined::Denied(Some(room));
                 };
                 self.end(own, last, Err(Some(room)), wakers);
@@ -184,7 +184,7 @@ impl Lines {
             if wakers.len() >= BATCH {
                 break;
             }
-            let late = own.line.first_deadline();
+            let late = own.line.deadlines.first().copied();
             if let Some((until, place)) = late.filter(|late| late.0 < own.plan.min(now)) {
                 self.end(own, place, Err(Some(own.plan.since(now))), wakers);
                 if place == first {
@@ -208,15 +208,10 @@ impl Lines {
     }
 
     fn end(&self, own: &mut KeyLine, place: Place, end: Ended, wakers: &mut Vec<Waker>) {
-        if let Some(waiter) = self.remove(own, place) {
+        if let Some(waiter) = own.line.remove(place) {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
             wakers.extend(waiter.end(end));
         }
-    }
-
-    fn remove(&self, own: &mut KeyLine, place: Place) -> Option<Waiter> {
-        let waiter = own.line.remove(place)?;
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        Some(waiter)
     }
 
     /// Changes the line of a key. Then sets its timer or drops it, and wakes those whose wait has ended.
@@ -231,13 +226,10 @@ impl Lines {
         loop {
             let (mut unused, mut is_done) = (None, wakers.len() < BATCH);
             if let Some(own) = shard.get_mut(&line_id) {
-                match (own.next(), &mut own.alarm) {
-                    (None, _) => unused = shard.remove(&line_id),
-                    (Some(next), Some(alarm)) if alarm.is_late_for(next) => {
-                        // If that is over already, the head asks at once.
-                        is_done &= alarm.set(next);
-                    }
-                    _ => {}
+                match own.next() {
+                    None => unused = shard.remove(&line_id),
+                    // If that is over already, the head asks at once.
+                    Some(next) => is_done &= !own.alarm.is_late_for(next) || own.alarm.set(next),
                 }
             }
             drop(shard);
@@ -264,7 +256,7 @@ impl Lines {
             if let Some(own) = shard.get_mut(&line_id) {
                 let now = now();
                 if has_fired {
-                    own.alarm.iter_mut().for_each(|alarm| alarm.clear(now));
+                    own.alarm.clear(now);
                 } else {
                     own.plan = own.plan.min(now);
                 }
@@ -313,11 +305,7 @@ impl Lines {
         if polled.is_pending() {
             self.update(line_id, |shard, _| {
                 if let Some(own) = shard.get_mut(&line_id) {
-                    let timer = || {
-                        let lines = Arc::downgrade(self);
-                        Alarm::new(Arc::new(TimerWaker { lines, line_id }).into())
-                    };
-                    own.alarm.get_or_insert_with(timer).serve_caller();
+                    own.alarm.serve_caller();
                 }
             });
         }
@@ -331,7 +319,8 @@ impl Lines {
             let ended = queued.ended();
             let own = shard.get_mut(&line_id).filter(|_| ended.is_none());
             let left = own.and_then(|own| {
-                let waiter = self.remove(own, queued.place)?;
+                let waiter = own.line.remove(queued.place)?;
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
                 let next = own.line.first();
                 if next
                     .is_some_and(|(next, head)| queued.place < next && head.units != waiter.units)
@@ -353,15 +342,13 @@ impl KeyLine {
     /// When there is something to do, if a request waits.
     fn next(&self) -> Option<Tick> {
         self.line.first()?;
-        let until = self.line.first_deadline().map(|first| first.0.plus(NANO));
+        let until = self.line.deadlines.first().map(|first| first.0.plus(NANO));
         Some(until.map_or(self.plan, |until| until.min(self.plan)))
     }
 }
 
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines")
-            .field("waiting", &self.waiting())
-            .finish_non_exhaustive()
+        write!(f, "Lines({} waiting)", self.waiting())
     }
 }

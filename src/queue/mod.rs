@@ -44,12 +44,8 @@ pub(crate) struct Precedence {
 }
 
 impl Precedence {
-    const fn is_newest(self) -> bool {
-        matches!(self.order, Order::Newest)
-    }
-
     /// Whether a new request goes before those of a priority that wait.
     fn goes_before(self, waiting: Priority) -> bool {
-        self.priority > waiting || (self.priority == waiting && self.is_newest())
+        self.priority > waiting || (self.priority == waiting && self.order == Order::Newest)
     }
 }

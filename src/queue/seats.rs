@@ -50,8 +50,7 @@ impl Seats {
     pub(crate) fn new(seats: u32) -> Arc<Self> {
         assert!(
             seats > 0,
-            "seats: 0 is not allowed; give a number from 1 to {}",
-            u32::MAX
+            "seats: 0 is not allowed; give a number from 1 to 4294967295"
         );
         let (free, line) = (seats, Line::default());
         Arc::new(Self(Mutex::new(Room { free, line })))
@@ -85,10 +84,7 @@ impl Drop for Seat {
 
 impl SeatAcquire {
     pub(crate) fn new(seats: Option<Arc<Seats>>) -> Self {
-        let seat = match seats {
-            Some(seats) => RequestSeat::Of(seats),
-            None => RequestSeat::NotRequired,
-        };
+        let seat = seats.map_or(RequestSeat::NotRequired, RequestSeat::Of);
         Self { seat, queued: None }
     }
 
@@ -116,9 +112,7 @@ impl SeatAcquire {
     /// Releases the seat, if one is held.
     #[inline]
     pub(crate) fn release(&mut self) {
-        if let RequestSeat::Has(_) = self.seat {
-            drop(self.take_seat());
-        }
+        self.seat = self.seat.without();
     }
 
     /// Moves the seat to a request that waits.
@@ -167,12 +161,11 @@ impl Clone for SeatAcquire {
 
 impl Drop for SeatAcquire {
     fn drop(&mut self) {
-        let (Some(queued), RequestSeat::Of(seats)) = (&self.queued, &self.seat) else {
-            return;
-        };
-        let left = lock(&seats.0).line.remove(queued.place);
-        if left.is_none() && queued.ended().is_some() {
-            seats.release();
+        if let (Some(queued), RequestSeat::Of(seats)) = (&self.queued, &self.seat) {
+            let left = lock(&seats.0).line.remove(queued.place);
+            if left.is_none() && queued.ended().is_some() {
+                seats.release();
+            }
         }
     }
 }
