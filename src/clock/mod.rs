@@ -7,10 +7,6 @@
 mod alarm;
 mod manual;
 mod monotonic;
-#[cfg_attr(
-    all(test, tower_throttle_loom),
-    expect(dead_code, reason = "the models of queues have an alarm of their own")
-)]
 #[cfg_attr(not(feature = "tokio"), path = "no_runtime.rs")]
 mod runtime;
 mod sleep;
