@@ -4,9 +4,9 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body::Body;
 
 use super::adaptive::Outcome;
+use super::body::PermitBody;
 use super::keep::{HeldPermits, hand_over};
 use crate::error::RateLimited;
-use crate::layer::HeldBody;
 
 /// The permit is released when the response body has ended, failed or was dropped.
 ///
@@ -26,7 +26,7 @@ pub(super) fn hold<B: Body>(response: Response<B>, held: HeldPermits) -> Respons
     let held = hand_over(response.extensions(), held);
     response.map(|body| {
         let held = held.filter(|_| !body.is_end_stream());
-        HeldBody::new(body, held)
+        PermitBody::new(body, held)
     })
 }
 
@@ -51,7 +51,3 @@ pub(super) fn outcome<B>(response: &Response<B>) -> Outcome {
         },
     }
 }
-
-/// A response body that holds the permits of its request until its last frame is taken, or it has
-/// failed or is dropped.
-pub type PermitBody<B> = HeldBody<B, HeldPermits>;

@@ -15,7 +15,8 @@ use http::Response;
 use http_body::Body;
 
 use super::adaptive::Outcome;
-use super::hold::{PermitBody, UntilBodyEnds, UntilResponse, hold, outcome};
+use super::body::PermitBody;
+use super::hold::{UntilBodyEnds, UntilResponse, hold, outcome};
 use super::keep::HeldPermits;
 use super::line::PermitsOfKey;
 use super::permit::Permit;
@@ -28,7 +29,7 @@ use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
     Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Progress,
-    SettlePart, Settling, State, Told, rename,
+    State, Told, rename,
 };
 use crate::queue::{Joined, Order, Queued};
 use crate::respond::{Event, Policies};
@@ -242,11 +243,6 @@ impl<K: Hash, H, P: PermitSource<K>> AtGate for AtInFlight<'_, K, H, P> {
             Stage::Has(mut ticket) => ticket.started = None,
             Stage::New | Stage::Nothing => {}
         }
-    }
-
-    /// What a request holds is its place until the end, whatever its response says.
-    fn settle(&mut self, _: SettlePart<'_>) -> Option<Settling> {
-        None
     }
 
     fn limits(&mut self) -> usize {

@@ -1,6 +1,7 @@
 //! Limits on how many requests of one key are in flight.
 
 mod adaptive;
+mod body;
 #[cfg(feature = "cas")]
 pub mod fleet;
 mod handle;
@@ -22,7 +23,8 @@ mod table;
 
 pub use self::{
     adaptive::{Adaptive, Aimd, Gradient2, Window},
-    hold::{PermitBody, UntilBodyEnds, UntilResponse},
+    body::PermitBody,
+    hold::{UntilBodyEnds, UntilResponse},
     in_flight::{InFlight, InFlightEntry},
     keep::{HeldPermits, KeepPermits, PermitHolder},
     limit::IntoLimit,

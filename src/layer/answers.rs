@@ -61,7 +61,8 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// Settles the cost when it is known what a request has cost: to count only failures, or the tokens of an answer.
     ///
     /// The cost is taken first, so that requests in flight at the same time cannot exceed the limit
-    /// together. `settle` is one of these:
+    /// together. A server is told of the difference in the background: a request right after the response may still find
+    /// the cost taken. `settle` is one of these:
     ///
     /// | | settles |
     /// |---|---|
@@ -114,8 +115,7 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// back as far as time has not returned it yet. That happens once: on
     /// [`commit`](crate::respond::CostHandle::commit), or when the last handle is dropped, with the handler, with the
     /// stream that it was moved into, or because of an error, a panic or a client that is gone. If nothing was said, the
-    /// estimate stays. If a closure is set too and does not keep the cost, that counts instead. A server is told in the
-    /// background.
+    /// estimate stays. If a closure is set too and does not keep the cost, that counts instead.
     ///
     /// HTTP only. Of several limits in one layer, each has its own estimate and says for itself whether it learns the
     /// cost at the end:

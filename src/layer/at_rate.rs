@@ -6,14 +6,13 @@ use std::{
     mem,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
 use super::cost_at_end::Unsettled;
 use super::gate::{
-    Ask, AtGate, Enter, Entering, Exit, Gate, Look, Passed, Progress, SettlePart, Settling, Told,
-    poll_once,
+    Ask, AtGate, Enter, Entering, Exit, Gate, Look, Passed, Progress, SettlePart, Told,
 };
 use super::limit_of::LimitOf;
 use super::options::OnStoreError;
@@ -103,7 +102,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             max_wait: longest.min(left),
         };
         let mut deciding = backend.apply(self.key, op);
-        let decided = match poll_once(&mut deciding) {
+        let decided = match Pin::new(&mut deciding).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(decided) => Ok(decided),
             Poll::Pending => Err(deciding),
         };
@@ -394,11 +393,11 @@ where
     fn leave(&mut self) {
         let state = &self.rate.state;
         let rare = match mem::replace(self.stage, Stage::Nothing) {
-            Stage::Has(ticket) => return state.settle_unawaited(self.key, ticket, Settle::Refund),
+            Stage::Has(ticket) => return state.settle(self.key, ticket, Settle::Refund),
             Stage::InLine(queued, cost, _) => {
                 let receipt = state.lines.leave(state.line_id(self.key), &queued);
                 let ticket = Ticket { cost, receipt };
-                return state.settle_unawaited(self.key, ticket, Settle::Refund);
+                return state.settle(self.key, ticket, Settle::Refund);
             }
             Stage::Rare(rare) => rare,
             Stage::New | Stage::Nothing => return,
@@ -413,25 +412,16 @@ where
         }
     }
 
-    fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling> {
-        let ticket = match &*self.stage {
-            Stage::Has(ticket) => ticket,
+    fn settle(&mut self, settle: SettlePart<'_>) {
+        match &*self.stage {
+            Stage::Has(ticket) => self.rate.state.settle(self.key, *ticket, settle(None)),
             Stage::Rare(rare) => {
                 if let Rare::Shares(cost) = &**rare {
                     cost.settle(settle(None));
                 }
-                return None;
             }
-            _ => return None,
-        };
-        let state = &self.rate.state;
-        let op = ticket.settled_by(settle(None))?;
-        let mut settling = state.backend.apply(self.key, op);
-        let settled = poll_once(&mut settling);
-        state.tell(self.key);
-        settled
-            .is_pending()
-            .then(|| -> Settling { Box::pin(async move { drop(settling.await) }) })
+            _ => {}
+        }
     }
 
     fn cost_handle(&mut self) -> Option<CostHandle> {

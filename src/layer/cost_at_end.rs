@@ -46,7 +46,7 @@ impl<K: Hash, L: Backend<K>> Unsettled<K, L> {
         let taken = &mut *lock(&self.taken);
         let settle = settle.or_else(|| taken.said.map(Settle::Charge));
         if let (Some(ticket), Some(settle)) = (taken.ticket.take(), settle) {
-            self.state.settle_unawaited(&taken.key, ticket, settle);
+            self.state.settle(&taken.key, ticket, settle);
         }
     }
 }

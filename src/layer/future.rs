@@ -1,10 +1,11 @@
 //! The response future: one request from its gate to its response.
 //!
 //! ```text
-//! Waiting ---> Inner ---> Ended ---> the response
-//!    |           ^          ^
-//!    |           +----------|--- a request that its gate admits at once begins here
-//!    +----------------------+--- one that is denied
+//! Waiting ---> Inner ---> the response
+//!              ^
+//!              +--- a request that its gate admits at once begins here
+//!
+//! Denied ---> the response
 //! ```
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Passed, Settling};
+use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Passed};
 use super::options::LayerOptions;
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -73,11 +74,8 @@ pin_project! {
             future: F,
             after: After<K, G, R>,
         },
-        /// The response is known. Perhaps a server settles the cost.
-        Ended {
-            settling: Option<Settling>,
-            ended: Option<(G::Entry, Res)>,
-        },
+        /// The request was denied.
+        Denied { answer: Option<Res> },
     }
 }
 
@@ -125,10 +123,10 @@ where
     G: Gate<K::Key>,
 {
     /// The answer to a request that the service does not get.
-    pub(super) fn ended(answer: Result<S::Response, S::Error>) -> Self {
-        let (settling, ended) = (None, Some((G::Entry::default(), answer)));
+    pub(super) fn denied(answer: Result<S::Response, S::Error>) -> Self {
+        let answer = Some(answer);
         Self {
-            step: Step::Ended { settling, ended },
+            step: Step::Denied { answer },
         }
     }
 }
@@ -208,18 +206,12 @@ where
                             .for_each(|own| *own = mem::take(&mut entry));
                         return Poll::Pending;
                     };
-                    let settling = after.finish::<Req, _, _>(&mut entry, &mut result);
-                    if settling.is_none() {
-                        break (entry, result);
-                    }
-                    let ended = Some((entry, result));
-                    step.set(Step::Ended { settling, ended });
+                    after.finish::<Req, _, _>(&mut entry, &mut result);
+                    break (entry, result);
                 }
-                StepProjection::Ended { settling, ended } => {
-                    if let Some(settling) = settling {
-                        ready!(settling.as_mut().poll(cx));
-                    }
-                    break ended.take().expect(POLLED_AFTER_READY);
+                StepProjection::Denied { answer } => {
+                    let answer = answer.take().expect(POLLED_AFTER_READY);
+                    break (G::Entry::default(), answer);
                 }
             }
         };
@@ -327,12 +319,8 @@ impl<K, G: Enter<K>, R> After<K, G, R> {
         }
     }
 
-    /// Writes the headers about the limit and settles the cost. Returns what is pending.
-    fn finish<Req, Res, Err>(
-        &self,
-        entry: &mut G::Entry,
-        result: &mut Result<Res, Err>,
-    ) -> Option<Settling>
+    /// Writes the headers about the limit and settles the cost.
+    fn finish<Req, Res, Err>(&self, entry: &mut G::Entry, result: &mut Result<Res, Err>)
     where
         R: ResponseHooks<Req, K, Res, Err>,
     {
@@ -342,7 +330,7 @@ impl<K, G: Enter<K>, R> After<K, G, R> {
             respond,
         } = self
         else {
-            return None;
+            return;
         };
         if let (true, Some(decision), Ok(response)) = (R::WRITES_HEADERS, *decision, &mut *result) {
             let tell = &respond.parts().tell;
@@ -352,7 +340,7 @@ impl<K, G: Enter<K>, R> After<K, G, R> {
                 });
         }
         let mut at = gate.at(key, entry);
-        at.settle(&|rules| respond.settle(rules, result.as_ref()))
+        at.settle(&|rules| respond.settle(rules, result.as_ref()));
     }
 }
 
@@ -419,7 +407,7 @@ where
         let step = match &self.step {
             Step::Waiting { .. } => "waiting",
             Step::Inner { .. } => "in the service",
-            Step::Ended { .. } => "ended",
+            Step::Denied { .. } => "denied",
         };
         f.debug_struct("ResponseFuture")
             .field("step", &step)

@@ -4,10 +4,8 @@
 //! leaves.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
 };
 
 use super::state::{State, UNNAMED};
@@ -91,9 +89,6 @@ pub(crate) enum Progress {
 /// How the cost that a limit has taken is to be settled, given what the limit says about it.
 pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>) -> Settle;
 
-/// Settles a cost. If it fails, the cost stays as it was taken.
-pub(crate) type Settling = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Receives the rules of the limit that made a decision, its policies, and the decision. The index
 /// [`Decision::policy`] counts only these policies.
 pub(crate) type Told<'a> = &'a mut dyn FnMut(OwnRules<'_>, &Policies, &Decision);
@@ -110,11 +105,6 @@ pub(crate) enum Passed {
     AtOnce,
     /// It had a place in line.
     Waited,
-}
-
-#[inline]
-pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// What a gate is made of, whatever its keys. Sealed.
@@ -191,8 +181,10 @@ pub(crate) trait AtGate {
     /// Gives back what a request has taken that does not go on, or its place.
     fn leave(&mut self);
 
-    /// Settles the cost of a request whose response is known.
-    fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling>;
+    /// Settles the cost of a request whose response is known, without awaiting it.
+    fn settle(&mut self, settle: SettlePart<'_>) {
+        let _ = settle;
+    }
 
     /// The handle with which the service sets the cost of a request that it serves.
     fn cost_handle(&mut self) -> Option<CostHandle> {

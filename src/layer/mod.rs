@@ -8,7 +8,6 @@ mod counts;
 mod future;
 mod gate;
 mod handle;
-mod held_body;
 mod limit_of;
 mod mistakes;
 mod options;
@@ -25,7 +24,6 @@ pub use self::{
     counts::Counts,
     future::ResponseFuture,
     handle::Handle,
-    held_body::HeldBody,
     options::OnStoreError,
     rate::Rate,
     service::Limit,
@@ -45,8 +43,7 @@ pub mod parts {
 pub(crate) use self::all_of::{AllEntry, Part, PartAsk, Parts};
 pub(crate) use self::{
     gate::{
-        Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, Passed, Progress, SettlePart,
-        Settling, Told, rename,
+        Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, Passed, Progress, Told, rename,
     },
     signals::set_gauges,
     state::State,

@@ -72,7 +72,7 @@ where
                 self.seat.release();
                 let answer =
                     refuse::<K::Key, G, _, _, _, _>(None, respond, request, rejection.into());
-                return ResponseFuture::ended(answer);
+                return ResponseFuture::denied(answer);
             }
         };
         if gate.state().counts.is_sampled() && keys.unread_proxy_header(&request) {
@@ -126,7 +126,7 @@ where
             Poll::Ready(Err(denied)) => {
                 self.seat.release();
                 let at = Some((gate, &key, &mut entry));
-                ResponseFuture::ended(refuse(at, respond, request, denied))
+                ResponseFuture::denied(refuse(at, respond, request, denied))
             }
             Poll::Pending => self.wait(request, (key, ask), entry, until),
         }

@@ -111,7 +111,7 @@ impl<L> State<L> {
     }
 
     /// Settles a cost without awaiting it.
-    pub(super) fn settle_unawaited<K: Hash>(&self, key: &K, ticket: Ticket, settle: Settle)
+    pub(super) fn settle<K: Hash>(&self, key: &K, ticket: Ticket, settle: Settle)
     where
         L: Backend<K>,
     {

@@ -91,6 +91,13 @@ impl SeatAcquire {
     /// Ready when the service has a seat, or if seats are not limited.
     #[inline]
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        match &self.seat {
+            RequestSeat::Of(_) => self.acquire(cx),
+            _ => Poll::Ready(()),
+        }
+    }
+
+    fn acquire(&mut self, cx: &Context<'_>) -> Poll<()> {
         let RequestSeat::Of(seats) = &self.seat else {
             return Poll::Ready(());
         };

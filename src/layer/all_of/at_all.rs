@@ -11,7 +11,7 @@ use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::layer::{
     counts::Outcome,
-    gate::{Ask, AtGate, Entering, Look, Passed, Progress, SettlePart, Settling, Told},
+    gate::{Ask, AtGate, Entering, Look, Passed, Progress, SettlePart, Told},
     state::State,
 };
 use crate::respond::CostHandle;
@@ -190,20 +190,13 @@ impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
         });
     }
 
-    fn settle(&mut self, settle: SettlePart<'_>) -> Option<Settling> {
+    fn settle(&mut self, settle: SettlePart<'_>) {
         self.with(|parts| {
-            let pending = parts.iter_mut().filter_map(|part| {
+            for part in parts {
                 let rules = part.rules;
-                part.at.settle(&|own| settle(own.or(rules)))
-            });
-            // Each has begun, so all end as soon as if they were awaited together.
-            pending.reduce(|first, second| {
-                Box::pin(async move {
-                    first.await;
-                    second.await;
-                })
-            })
-        })
+                part.at.settle(&|own| settle(own.or(rules)));
+            }
+        });
     }
 
     fn cost_handle(&mut self) -> Option<CostHandle> {

@@ -20,18 +20,11 @@ impl<A, B> AndKeys<A, B> {
     }
 }
 
-/// The two keys of a request, each of them absent if its limit does not apply.
+/// The two keys of a request, with what it asks of each limit. A key is absent if its limit does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPair<A, B> {
-    pub(crate) first: Option<PartKey<A>>,
-    pub(crate) second: Option<PartKey<B>>,
-}
-
-/// A key, and what the request asks of its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PartKey<K> {
-    pub(crate) key: K,
-    pub(crate) ask: PartAsk,
+    pub(crate) first: Option<(A, PartAsk)>,
+    pub(crate) second: Option<(B, PartAsk)>,
 }
 
 impl<A: Key, B: Key> Key for KeyPair<A, B> {}
@@ -39,34 +32,33 @@ impl<A: Key, B: Key> Key for KeyPair<A, B> {}
 fn part<Req, K: KeyExtractor<Req>>(
     (keys, options): &(K, LayerOptions),
     request: &Req,
-) -> Extracted<PartKey<K::Key>> {
-    keys.extract(request).map(|key| PartKey {
-        key,
-        ask: PartAsk {
+) -> Extracted<(K::Key, PartAsk)> {
+    let ask = |key| {
+        let ask = PartAsk {
             weight: keys.weigh(request),
             shadow: options.shadow,
             silent: options.silent,
             stated: true,
-        },
-    })
+        };
+        (key, ask)
+    };
+    keys.extract(request).map(ask)
 }
 
 impl<Req, A: KeyExtractor<Req>, B: KeyExtractor<Req>> KeyExtractor<Req> for AndKeys<A, B> {
     type Key = KeyPair<A::Key, B::Key>;
 
     fn extract(&self, request: &Req) -> Extracted<Self::Key> {
-        let first = match part(&self.first, request) {
-            Extracted::Key(key) => Some(key),
-            Extracted::Skip => None,
-            Extracted::Reject(rejection) => return Extracted::Reject(rejection),
-        };
-        let second = match part(&self.second, request) {
-            Extracted::Key(key) => Some(key),
-            Extracted::Skip if first.is_none() => return Extracted::Skip,
-            Extracted::Skip => None,
-            Extracted::Reject(rejection) => return Extracted::Reject(rejection),
-        };
-        Extracted::Key(KeyPair { first, second })
+        let pair = |first, second| Extracted::Key(KeyPair { first, second });
+        match (part(&self.first, request), part(&self.second, request)) {
+            (Extracted::Reject(rejection), _) | (_, Extracted::Reject(rejection)) => {
+                Extracted::Reject(rejection)
+            }
+            (Extracted::Key(first), Extracted::Key(second)) => pair(Some(first), Some(second)),
+            (Extracted::Key(first), Extracted::Skip) => pair(Some(first), None),
+            (Extracted::Skip, Extracted::Key(second)) => pair(None, Some(second)),
+            (Extracted::Skip, Extracted::Skip) => Extracted::Skip,
+        }
     }
 
     fn unread_proxy_header(&self, request: &Req) -> bool {

@@ -18,17 +18,13 @@ where
     fn with<T>(
         &self,
         key: &KeyPair<KA, KB>,
-        (first, second): &mut Self::Entries,
+        (first_entry, second_entry): &mut Self::Entries,
         run: impl FnOnce(&mut [Part<'_>]) -> T,
     ) -> T {
-        let mut first = key
-            .first
-            .as_ref()
-            .map(|of| (self.0.at(&of.key, first), of.ask));
-        let mut second = key
-            .second
-            .as_ref()
-            .map(|of| (self.1.at(&of.key, second), of.ask));
+        let first = key.first.as_ref();
+        let mut first = first.map(|(key, ask)| (self.0.at(key, first_entry), *ask));
+        let second = key.second.as_ref();
+        let mut second = second.map(|(key, ask)| (self.1.at(key, second_entry), *ask));
         let first = first.as_mut().map(|(at, ask)| Part::new(at, *ask));
         let second = second.as_mut().map(|(at, ask)| Part::new(at, *ask));
         match (first, second) {

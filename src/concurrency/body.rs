@@ -1,4 +1,4 @@
-//! A response body that holds something until it ends.
+//! A response body that holds permits until it ends.
 
 use std::{
     fmt,
@@ -9,24 +9,26 @@ use std::{
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::keep::HeldPermits;
+
 pin_project! {
-    /// A response body that holds `T`, a permit or a cost to settle, until its last frame is taken, or
-    /// it has failed or is dropped.
-    pub struct HeldBody<B, T> {
+    /// A response body that holds the permits of its request until its last frame is taken, or it has failed or is
+    /// dropped.
+    pub struct PermitBody<B> {
         // Dropped before what is held.
         #[pin]
         body: B,
-        held: Option<T>,
+        held: Option<HeldPermits>,
     }
 }
 
-impl<B, T> HeldBody<B, T> {
-    pub(crate) const fn new(body: B, held: Option<T>) -> Self {
+impl<B> PermitBody<B> {
+    pub(super) const fn new(body: B, held: Option<HeldPermits>) -> Self {
         Self { body, held }
     }
 }
 
-impl<B: Body, T> Body for HeldBody<B, T> {
+impl<B: Body> Body for PermitBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -54,23 +56,23 @@ impl<B: Body, T> Body for HeldBody<B, T> {
 }
 
 /// A body that holds nothing, for responses that a layer further out makes.
-impl<B: Default, T> Default for HeldBody<B, T> {
+impl<B: Default> Default for PermitBody<B> {
     fn default() -> Self {
         Self::new(B::default(), None)
     }
 }
 
 /// A body that holds nothing, for responses that a layer further out makes.
-impl<B: From<String>, T> From<String> for HeldBody<B, T> {
+impl<B: From<String>> From<String> for PermitBody<B> {
     fn from(text: String) -> Self {
         Self::new(text.into(), None)
     }
 }
 
-/// Manual impl: derive would require `T: Debug`.
-impl<B: fmt::Debug, T> fmt::Debug for HeldBody<B, T> {
+/// Manual impl: permits are not `Debug`.
+impl<B: fmt::Debug> fmt::Debug for PermitBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldBody")
+        f.debug_struct("PermitBody")
             .field("body", &self.body)
             .field("held", &self.held.is_some())
             .finish()
