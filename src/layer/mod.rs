@@ -32,7 +32,7 @@ pub use self::{
 /// What layers are made of, for who names the type of a layer in full. There is nothing to implement or to call.
 pub mod parts {
     pub use super::{
-        all_of::{AllEntry, Part, Parts},
+        all_of::AllEntry,
         at_rate::RateEntry,
         gate::{Exit, Gate, Limiting},
         state::{Shared, State},

@@ -18,7 +18,7 @@ use crate::quota::{Plan, Quota};
 type Decided = Result<Decision, StoreError>;
 
 /// A limit of any type, in this process or in a store.
-pub type AnyLimit<K> = Arc<dyn Backend<K, Future = AnyDecision>>;
+pub(crate) type AnyLimit<K> = Arc<dyn Backend<K, Future = AnyDecision>>;
 
 /// It may be a lockout.
 impl<K: 'static> Bans for AnyLimit<K> {}

@@ -24,12 +24,12 @@ pub mod redis;
 pub mod remote;
 
 #[cfg(feature = "policies")]
-pub(crate) use self::any::{Fixed, any};
+pub(crate) use self::any::{AnyLimit, Fixed, any};
 pub use self::fallback::Fallback;
 #[cfg(feature = "tokio")]
 pub use self::quotas::{Cached, CachedStats};
 pub use self::{
-    any::{AnyDecision, AnyLimit},
+    any::AnyDecision,
     quotas::{Lookup, QuotaPerKey, Quotas},
 };
 pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Losses, Op};

@@ -16,8 +16,8 @@ use crate::layer::{
 };
 use crate::respond::CostHandle;
 
-/// The limits of an [`AllOf`].
-pub trait Parts<K>: Send + Sync + Sized + 'static {
+/// The limits of an `AllOf`.
+pub(crate) trait Parts<K>: Send + Sync + Sized + 'static {
     /// What a request has of each.
     type Entries: Default + Send + 'static;
 

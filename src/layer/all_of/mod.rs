@@ -5,16 +5,18 @@ mod keys;
 mod pair;
 mod part;
 
-pub(crate) use self::part::PartAsk;
 pub use self::{
-    at_all::{AllEntry, Parts},
+    at_all::AllEntry,
     keys::{AndKeys, KeyPair},
-    part::Part,
+};
+pub(crate) use self::{
+    at_all::Parts,
+    part::{Part, PartAsk},
 };
 use std::{fmt, sync::Arc};
 
 use self::at_all::AtAll;
-use super::gate::{AtGate, Enter, Gate, Limiting};
+use super::gate::{AtGate, Enter, Gate};
 use super::state::State;
 
 /// Several limits, each with a key of its own: a request passes if all of them admit it, and none
@@ -58,20 +60,9 @@ impl<P> AllOf<P> {
     }
 }
 
-impl<K, P: Parts<K>> Gate<K> for AllOf<P>
-where
-    Self: Limiting,
-{
-    type Entry = AllEntry<P::Entries>;
-
-    fn leave(&self, key: &K, entry: &mut Self::Entry) {
-        self.at(key, entry).leave();
-    }
-}
-
 impl<K, P: Parts<K>> Enter<K> for AllOf<P>
 where
-    Self: Limiting,
+    Self: Gate<K, Entry = AllEntry<P::Entries>>,
 {
     fn at<'a>(&'a self, key: &'a K, entry: &'a mut Self::Entry) -> impl AtGate + 'a {
         let state = &*self.state;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{AllEntry, AllOf, KeyPair, Part, Parts};
 use crate::layer::{
-    gate::{Enter, Exit, Limiting},
+    gate::{AtGate, Enter, Exit, Gate, Limiting},
     state::State,
 };
 
@@ -31,6 +31,18 @@ where
             (Some(first), Some(second)) => run(&mut [first, second]),
             (one, other) => run(one.or(other).as_mut_slice()),
         }
+    }
+}
+
+impl<KA, KB, A, B> Gate<KeyPair<KA, KB>> for AllOf<(A, B)>
+where
+    A: Enter<KA> + Send + Sync + 'static,
+    B: Enter<KB> + Send + Sync + 'static,
+{
+    type Entry = AllEntry<(A::Entry, B::Entry)>;
+
+    fn leave(&self, key: &KeyPair<KA, KB>, entry: &mut Self::Entry) {
+        self.at(key, entry).leave();
     }
 }
 

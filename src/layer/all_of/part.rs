@@ -16,7 +16,7 @@ pub(crate) struct PartAsk {
 }
 
 /// A request at one of several limits.
-pub struct Part<'a> {
+pub(crate) struct Part<'a> {
     pub(crate) at: &'a mut dyn AtGate,
     pub(crate) ask: PartAsk,
     /// What the limit says about its responses.

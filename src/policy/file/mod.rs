@@ -10,12 +10,12 @@ mod tests;
 mod toml;
 mod values;
 
+pub use self::{
+    model::PolicyFile,
+    problem::{Problem, Problems},
+};
 pub(super) use self::{
     model::{Deny, Limit, ListSource, Override, Requests, StoreSource},
     problem::not_defined,
     values::KeySource,
-};
-pub use self::{
-    model::{PolicyFile, schema},
-    problem::{Problem, Problems},
 };

@@ -42,20 +42,6 @@ pub struct PolicyFile {
     pub(super) lines: Lines,
 }
 
-/// The JSON schema (2020-12) of a policy file, for editors.
-///
-/// It knows the fields, their types and the form of each text. The rules about several fields, such as
-/// that each list is used, are checked only when a file is read. It is the text of
-/// `docs/policies.schema.json`.
-///
-/// ```
-/// let schema: serde_json::Value = serde_json::from_str(tower_throttle::policy::schema()).unwrap();
-/// assert_eq!(schema["properties"]["version"]["const"], 1);
-/// ```
-pub const fn schema() -> &'static str {
-    include_str!("../../../docs/policies.schema.json")
-}
-
 /// What a file says.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,8 +11,9 @@ use crate::policy::parse::did_you_mean;
 ///
 /// let problems = PolicyFile::from_toml("version = 1\nlimits = []").unwrap_err();
 /// let problem = &problems.list()[0];
-/// assert_eq!((problem.path(), problem.line()), ("limits", Some(2)));
-/// assert!(problem.message().ends_with("; did you mean limit?"));
+/// assert_eq!(problem.line(), Some(2));
+/// assert!(problem.to_string().starts_with("line 2: limits: "));
+/// assert!(problem.to_string().ends_with("; did you mean limit?"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {

@@ -13,7 +13,7 @@ use super::build::{OpenStores, build};
 use super::environment::Environment;
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody};
-use crate::layer::{AllEntry, AllOf, Exit, Limiting, Part, Parts, State};
+use crate::layer::{AllEntry, AllOf, AtGate, Enter, Exit, Gate, Limiting, Part, Parts, State};
 use crate::policy::file::{PolicyFile, Problems};
 use crate::sync::Swap;
 
@@ -79,6 +79,14 @@ impl Parts<MatchedLimits> for PolicyLimits {
         let parts = limits.iter_mut();
         let mut parts: Vec<_> = parts.map(|(active, at)| active.part(&mut **at)).collect();
         run(&mut parts)
+    }
+}
+
+impl Gate<MatchedLimits> for AllOf<PolicyLimits> {
+    type Entry = AllEntry<Vec<Entry>>;
+
+    fn leave(&self, key: &MatchedLimits, entry: &mut Self::Entry) {
+        self.at(key, entry).leave();
     }
 }
 
