@@ -1,6 +1,13 @@
 //! A second backend for when the first one fails.
 
-use std::{borrow::Borrow, fmt, sync::Arc};
+use std::{
+    borrow::Borrow,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::decision::Decision;
@@ -10,7 +17,6 @@ use crate::store::{
     any::AnyDecision,
     events::{Switch, SwitchLog, count_switch},
 };
-use crate::sync::{AtomicU64, Ordering};
 
 /// Decides by the primary backend, and by the secondary one if the primary fails.
 ///
@@ -32,8 +38,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// Only transient errors ([`StoreError::is_transient`](crate::StoreError::is_transient)) lead to the secondary backend. A permanent
 /// error (a wrong password, a key of another program) is returned: the fallback would hide it.
 ///
-/// Each switch is counted (also as `tower_throttle_switches_total`, with the feature `metrics`) and
-/// logged (feature `tracing`). If there are many, four are logged at once and then one per ten
+/// Each switch is counted as `tower_throttle_switches_total` (feature `metrics`) and logged (feature `tracing`). If there are many, four are logged at once and then one per ten
 /// seconds, with the number that was left out. The backend that decides in the end is always
 /// logged.
 ///
@@ -50,8 +55,7 @@ pub struct Fallback<P, S>(Arc<FallbackInner<P, S>>);
 struct FallbackInner<P, S> {
     primary: P,
     secondary: S,
-    /// Switches between the backends; odd while the secondary one decides.
-    switches: AtomicU64,
+    is_on_secondary: AtomicBool,
     log: SwitchLog,
 }
 
@@ -61,26 +65,23 @@ impl<P, S> Fallback<P, S> {
         Self(Arc::new(FallbackInner {
             primary,
             secondary,
-            switches: AtomicU64::new(0),
+            is_on_secondary: AtomicBool::new(false),
             log: SwitchLog::default(),
         }))
     }
 
     /// Whether the secondary backend made the last decision.
     pub fn is_on_secondary(&self) -> bool {
-        self.0.switches.load(Ordering::Relaxed) % 2 == 1
+        self.0.is_on_secondary.load(Ordering::Relaxed)
     }
 }
 
 impl<P, S> FallbackInner<P, S> {
     /// Records which backend decides. If several callers see the same switch, one counts it.
     fn record_decider(&self, secondary: bool) {
-        let switches = self.switches.load(Ordering::Relaxed);
-        let has_switched = (switches % 2 == 1) != secondary
-            && self
-                .switches
-                .compare_exchange(switches, switches + 1, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
+        // Read first: all threads may do so at once.
+        let has_switched = self.is_on_secondary.load(Ordering::Relaxed) != secondary
+            && self.is_on_secondary.swap(secondary, Ordering::Relaxed) != secondary;
         if has_switched {
             count_switch("fallback", if secondary { "on" } else { "off" });
         }
@@ -199,7 +200,7 @@ impl<P: fmt::Debug, S: fmt::Debug> fmt::Debug for Fallback<P, S> {
         f.debug_struct("Fallback")
             .field("primary", &self.0.primary)
             .field("secondary", &self.0.secondary)
-            .field("switches", &self.0.switches)
+            .field("is_on_secondary", &self.is_on_secondary())
             .finish()
     }
 }

@@ -147,16 +147,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         self.inner.shared.breakers.counts()
     }
 
-    /// Waits until the store has replied once.
-    ///
-    /// # Errors
-    /// If it cannot be reached.
-    pub async fn ready(&self) -> Result<(), StoreError> {
-        let shared = &self.inner.shared;
-        let load = shared.store.load(&self.inner.name_prefix);
-        shared.call(load).await.map(drop)
-    }
-
     /// The error of the last call, if it failed.
     pub fn last_error(&self) -> Option<StoreError> {
         self.inner.shared.breakers.last_error()

@@ -26,18 +26,10 @@ pub(in crate::store) struct Decider<A> {
 }
 
 /// A call, and what decides it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct KeyCall<A> {
     pub(super) op: Op,
     pub(super) decider: Arc<Decider<A>>,
-}
-
-/// Manual impl: derive would require `A: Clone`.
-impl<A> Clone for KeyCall<A> {
-    fn clone(&self) -> Self {
-        let decider = Arc::clone(&self.decider);
-        Self { decider, ..*self }
-    }
 }
 
 /// Decisions, and a moment of this machine that is not later than when they were made.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    hash::BuildHasher,
     ops::RangeInclusive,
     sync::Arc,
 };
@@ -14,9 +13,8 @@ use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::local::Seeded;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, lock};
 
-const SHARDS: usize = 16;
 /// Further calls are refused.
 const MAX_QUEUED: usize = 100_000;
 
@@ -93,14 +91,13 @@ struct Line<A> {
 /// The calls of all keys.
 #[derive(Debug)]
 pub(super) struct Lanes<A> {
-    shards: [Mutex<Shard<A>>; SHARDS],
-    hasher: Seeded,
-    /// How many records each half of the cache of a shard holds.
+    state: Mutex<State<A>>,
+    /// How many records each half of the cache holds.
     cached_per_half: usize,
 }
 
 #[derive(Debug)]
-struct Shard<A> {
+struct State<A> {
     lines: HashMap<Lane, Line<A>, Seeded>,
     /// The last records of keys without calls.
     records: RecentRecords,
@@ -130,22 +127,19 @@ impl<A> Lanes<A> {
     /// Keeps the records of about `cached` keys without calls.
     pub(super) fn new(cached: usize) -> Self {
         Self {
-            shards: std::array::from_fn(|_| {
-                Mutex::new(Shard {
-                    lines: HashMap::default(),
-                    records: RecentRecords::default(),
-                    next_task: 0,
-                })
+            state: Mutex::new(State {
+                lines: HashMap::default(),
+                records: RecentRecords::default(),
+                next_task: 0,
             }),
-            hasher: Seeded::default(),
-            cached_per_half: cached.div_ceil(2 * SHARDS),
+            cached_per_half: cached.div_ceil(2),
         }
     }
 
     /// Lets a caller send its call itself, if nothing else happens in the lane. [`leave`](Self::leave) ends that.
     pub(super) fn enter_alone(&self, lane: &Lane, now: Tick, ends_by: Tick) -> bool {
-        let mut shard = self.shard(lane);
-        let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
+        let mut state = lock(&self.state);
+        let line = state.lines.entry(lane.clone()).or_insert_with(Line::new);
         let is_alone = line.calls.is_empty()
             && line.tasks.iter().all(|task| task.ends_by < now)
             && line.alone_until.is_none_or(|until| until < now);
@@ -157,11 +151,11 @@ impl<A> Lanes<A> {
 
     /// The call of a caller has ended.
     pub(super) fn leave(&self, lane: &Lane) {
-        let mut shard = self.shard(lane);
-        if let Some(line) = shard.lines.get_mut(lane) {
+        let mut state = lock(&self.state);
+        if let Some(line) = state.lines.get_mut(lane) {
             line.alone_until = None;
             if line.is_idle() && line.calls.is_empty() {
-                shard.lines.remove(lane);
+                state.lines.remove(lane);
             }
         }
     }
@@ -177,10 +171,10 @@ impl<A> Lanes<A> {
         most: usize,
         (now, ends_by): (Tick, Tick),
     ) -> Result<Option<Place>, Waiting<A>> {
-        let mut shard = self.shard(lane);
-        let id = shard.next_task;
-        shard.next_task += 1;
-        let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
+        let mut state = lock(&self.state);
+        let id = state.next_task;
+        state.next_task += 1;
+        let line = state.lines.entry(lane.clone()).or_insert_with(Line::new);
         if line.calls.len() >= MAX_QUEUED {
             return Err(call);
         }
@@ -208,8 +202,8 @@ impl<A> Lanes<A> {
         ends_by: Tick,
         known: &mut Option<Known>,
     ) -> Option<Vec<Waiting<A>>> {
-        let mut shard = self.shard(lane);
-        let line = shard.lines.get_mut(lane)?;
+        let mut state = lock(&self.state);
+        let line = state.lines.get_mut(lane)?;
         let waiting = line.calls.len();
         let other = line.tasks.iter().find(|task| task.id != *id);
         let even = other.map_or(waiting, |other| (waiting + other.serves).div_ceil(2));
@@ -221,10 +215,10 @@ impl<A> Lanes<A> {
         }
         line.tasks.retain(|task| task.id != *id);
         if line.is_idle() {
-            shard.lines.remove(lane);
+            state.lines.remove(lane);
         }
         if let (Lane::Key(key), Some(known)) = (lane, known.take()) {
-            shard.records.keep(key, known, self.cached_per_half);
+            state.records.keep(key, known, self.cached_per_half);
         }
         None
     }
@@ -236,8 +230,8 @@ impl<A> Lanes<A> {
         keys: &HashSet<&str, Seeded>,
         ends_by: Tick,
     ) -> Vec<Waiting<A>> {
-        let mut shard = self.shard(&place.lane);
-        let Some(line) = shard.lines.get_mut(&place.lane) else {
+        let mut state = lock(&self.state);
+        let Some(line) = state.lines.get_mut(&place.lane) else {
             return Vec::new();
         };
         if let Some(task) = line.task(place.id) {
@@ -251,8 +245,8 @@ impl<A> Lanes<A> {
 
     /// The number of calls that are queued in a lane.
     pub(super) fn waiting(&self, lane: &Lane) -> usize {
-        let shard = self.shard(lane);
-        shard.lines.get(lane).map_or(0, |line| line.calls.len())
+        let state = lock(&self.state);
+        state.lines.get(lane).map_or(0, |line| line.calls.len())
     }
 
     /// The last record of a key that had no calls.
@@ -260,38 +254,19 @@ impl<A> Lanes<A> {
         let Lane::Key(key) = lane else {
             return None;
         };
-        self.shard(lane).records.take(key)
+        lock(&self.state).records.take(key)
     }
 
-    /// Ends a task, if it has not ended: calls that no other one will serve fail. Returns how many.
+    /// Ends a task, if it has not ended: the calls of its lane fail. Returns how many.
     pub(super) fn abandon(&self, Place { lane, id }: &Place) -> usize {
-        let mut shard = self.shard(lane);
-        let Some(line) = shard.lines.get_mut(lane) else {
-            return 0;
-        };
-        if line.task(*id).is_none() {
-            return 0;
-        }
-        line.tasks.retain(|task| task.id != *id);
-        let mut left = VecDeque::new();
-        if line.tasks.is_empty() {
-            left = std::mem::take(&mut line.calls);
-            if line.is_idle() {
-                shard.lines.remove(lane);
-            }
-        }
+        let mut state = lock(&self.state);
+        let is_its = state
+            .lines
+            .get_mut(lane)
+            .is_some_and(|line| line.task(*id).is_some());
+        let line = is_its.then(|| state.lines.remove(lane)).flatten();
         // Its callers wake up after the lock is released.
-        drop(shard);
-        left.len()
-    }
-
-    fn shard(&self, lane: &Lane) -> MutexGuard<'_, Shard<A>> {
-        let shard = match lane {
-            Lane::Key(key) | Lane::KeyByProgram(key) => {
-                usize::from(self.hasher.hash_one(&**key).to_ne_bytes()[0])
-            }
-            Lane::Group(group) => *group,
-        };
-        lock(&self.shards[shard % SHARDS])
+        drop(state);
+        line.map_or(0, |line| line.calls.len())
     }
 }

@@ -66,8 +66,7 @@ impl CasStore for Redis {
         self.run_script(program).await
     }
 
-    /// The keys of a cluster are on several servers, as they may be behind a proxy. Calls are not batched
-    /// then.
+    /// The keys of a cluster are on several servers. Calls are not batched then.
     fn group_of(&self, _: &str) -> Option<usize> {
         self.batches().then_some(0)
     }
@@ -124,12 +123,12 @@ mod tests {
 
     #[test]
     fn servers_of_one_limit_have_clocks_of_their_own() {
-        let redis = || Redis::open("redis://127.0.0.1:1").expect("a client");
-        let has_one_clock = |store: &Redis| store.group_of("").is_some();
-        assert!(has_one_clock(&redis()));
-        assert!(!has_one_clock(&redis().without_batching()));
-        for store in [redis(), redis().without_batching()] {
-            let group = store.group_of("");
+        let url = "redis://127.0.0.1:1";
+        let single = Redis::open(url).expect("a client");
+        let builder = redis::cluster::ClusterClientBuilder::new([url]);
+        let cluster = Redis::with_cluster(builder).expect("a client");
+        for (store, group) in [(single, Some(0)), (cluster, None)] {
+            assert_eq!(store.group_of(""), group);
             assert_eq!(Faulty::new(store).group_of(""), group);
         }
     }

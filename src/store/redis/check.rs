@@ -1,7 +1,6 @@
 //! A check that limits work in a server, by a limit on keys of its own.
 
 use std::{
-    fmt,
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
@@ -9,11 +8,7 @@ use std::{
 use redis::{Cmd, FromRedisValue, Value};
 
 use super::{
-    connection::CallError,
-    kernel::Kernels,
-    reply::ErrorClass,
-    script::{SCRIPT, replies},
-    server::Redis,
+    connection::CallError, kernel::Kernels, reply::ErrorClass, script::SCRIPT, server::Redis,
 };
 use crate::algorithm::SlidingLog;
 use crate::backend::Op;
@@ -22,7 +17,7 @@ use crate::error::StoreError;
 use crate::quota::Quota;
 use crate::store::deadline::within;
 
-/// So many keys reach every server behind a proxy, if there are few.
+/// So many keys are in different slots.
 const KEYS: usize = 16;
 /// So many random keys reach every master of a cluster, if there are few.
 const CLUSTER_KEYS: usize = 64;
@@ -52,8 +47,7 @@ impl Redis {
     ///
     /// - the user may not run a command, or not on the keys under the prefix,
     /// - the server is part of a cluster of several masters, and this is not the
-    ///   [client of a cluster](Self::with_cluster),
-    /// - a proxy distributes the keys, and calls are [batched](Self::without_batching).
+    ///   [client of a cluster](Self::with_cluster).
     ///
     /// ```no_run
     /// # async fn example(redis: tower_throttle::store::redis::Redis) {
@@ -78,12 +72,11 @@ impl Redis {
 impl Check<'_> {
     async fn run(&self) -> Result<Option<String>, StoreError> {
         let mut warnings = self.evictions().await;
-        // Of one call for all keys. A proxy sends it to the server of the first key.
-        let keys: Vec<_> = (0..KEYS).map(|index| self.key(index)).collect();
-        let mut is_batched = false;
-        if !self.redis.connection.is_cluster() {
+        let is_cluster = self.redis.connection.is_cluster();
+        let count = if is_cluster { CLUSTER_KEYS } else { KEYS };
+        let keys: Vec<_> = (0..count).map(|index| self.key(index)).collect();
+        if !is_cluster {
             match self.call(Op::Take(1), &keys).await {
-                Ok(_) => is_batched = true,
                 // Whether the cluster has several masters shows when each key is used.
                 Err(error) if error.class == ErrorClass::CrossSlot => {
                     self.redis.stop_batching();
@@ -93,26 +86,15 @@ impl Check<'_> {
                             .to_owned(),
                     );
                 }
-                // A proxy may refuse a call on several keys.
-                Err(error) if error.class == ErrorClass::Permanent => {}
-                Err(error) => return Err(self.explain(error)),
+                taken => drop(taken.map_err(|error| error.error)?),
             }
         }
-        let count = if self.redis.connection.is_cluster() {
-            CLUSTER_KEYS
-        } else {
-            KEYS
-        };
-        let mut stray = 0;
-        for index in 0..count {
-            let key = self.key(index);
-            stray += usize::from(!self.use_key(&key).await?);
-        }
-        if is_batched && stray > 0 && self.redis.batches() {
-            return Err(mistake(format_args!(
-                "a proxy distributes the keys: of {KEYS} keys in one script call, {stray} were not on \
-                 their own server; send every call by itself with Redis::without_batching"
-            )));
+        for key in keys {
+            // A user may be allowed to send the text of the script, or only its digest.
+            for op in [Op::Take(1), Op::Reset] {
+                let used = self.call(op, std::slice::from_ref(&key)).await;
+                used.map_err(|error| error.error)?;
+            }
         }
         warnings.dedup();
         Ok(Some(warnings.join("; ")).filter(|text| !text.is_empty()))
@@ -124,7 +106,7 @@ impl Check<'_> {
         format!("{{{prefix}:~check:{number:x}}}")
     }
 
-    /// Of the servers that evict keys. None if they may not be asked, as behind a proxy.
+    /// Of the servers that evict keys. None if they may not be asked.
     async fn evictions(&self) -> Vec<String> {
         let replies = match self.send(&redis::cmd("INFO")).await {
             Ok(Value::Map(replies)) => replies.into_iter().map(|(_, info)| info).collect(),
@@ -145,18 +127,7 @@ impl Check<'_> {
         replies.into_iter().filter_map(warning).collect()
     }
 
-    /// Runs all commands of the script on a key. Returns whether it was used before.
-    async fn use_key(&self, key: &String) -> Result<bool, StoreError> {
-        let key = std::slice::from_ref(key);
-        let taken = self.call(Op::Take(1), key).await;
-        let taken = replies(taken.map_err(|error| self.explain(error))?, 1)?;
-        let reset = self.call(Op::Reset, key).await;
-        reset.map_err(|error| self.explain(error))?;
-        let is_new = |reply: &Vec<i64>| reply.get(2) == Some(&1);
-        Ok(!taken.iter().any(is_new))
-    }
-
-    /// Runs the script on some keys. A user may be allowed to send its text, or only its digest.
+    /// Runs the script on some keys: a take by its text, a reset by its digest.
     async fn call(&self, op: Op, keys: &[String]) -> Result<Value, CallError> {
         let kernels = Kernels::of(&LIMIT);
         let args = kernels.map_or_else(Vec::new, |kernels| kernels.args(op, &LIMIT));
@@ -164,17 +135,6 @@ impl Check<'_> {
             command.arg(keys.len()).arg(keys).arg("").arg(&args);
         });
         self.send(&command).await
-    }
-
-    /// What to change, if the error says that the wrong client is used.
-    fn explain(&self, error: CallError) -> StoreError {
-        if is_redirected(&error) && !self.redis.connection.is_cluster() {
-            return mistake(
-                "the server is part of a cluster of several masters: connect with \
-                 Redis::with_cluster",
-            );
-        }
-        error.error
     }
 
     async fn send(&self, command: &Cmd) -> Result<Value, CallError> {
@@ -189,13 +149,4 @@ impl Check<'_> {
             })
         })
     }
-}
-
-/// Whether another server of a cluster has the key, or several servers have the keys.
-const fn is_redirected(error: &CallError) -> bool {
-    matches!(error.class, ErrorClass::CrossSlot | ErrorClass::Redirected)
-}
-
-fn mistake(text: impl fmt::Display) -> StoreError {
-    StoreError::new(format!("Redis: {text}"), false)
 }

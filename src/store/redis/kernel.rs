@@ -38,8 +38,8 @@ pub(in crate::store) struct Kernels {
     pub(super) layout: String,
 }
 
-/// The time of a key, the decisions on some calls, and the denial of the next one.
-type Decided = (Tick, Vec<Decision>, Option<Decision>);
+/// The decisions on some calls, and the denial of the next one.
+pub(super) type Told = (Vec<Decision>, Option<Decision>);
 
 impl Kernels {
     /// `None` if no script decides the algorithm, or not exactly.
@@ -87,11 +87,12 @@ impl Kernels {
         packed(iter::once(script_op(op).0).chain(limits))
     }
 
-    /// The time of the key and the decisions, by the reply on `count` equal calls, and the denial of the next one if that
-    /// is known. Those that are admitted are all told what is left after the last of them. `None` if the reply is of
+    /// The decisions that a reply on `count` equal calls is, and the denial of the next one if that is known.
+    /// Those that are admitted are all told what is left after the last of them. `None` if the reply is of
     /// another form.
-    pub(super) fn decided(&self, op: Op, count: usize, reply: &[i64]) -> Option<Decided> {
+    pub(super) fn decided(&self, op: Op, count: usize, reply: &[i64]) -> Option<Told> {
         let (&[now, taken], figures) = reply.split_first_chunk()?;
+        let now = Tick::from_nanos(u64::try_from(now).ok()?.saturating_mul(1_000));
         if figures.len() != FIGURES * self.limits.len() {
             return None;
         }
@@ -116,7 +117,9 @@ impl Kernels {
                 decision.policy = policy;
                 decision
             });
-            decisions.reduce(merge)
+            let decision = decisions.reduce(merge)?;
+            let taken_at = taken_at(self.limits.len(), decision.verdict, now);
+            Some(decision.with_receipt(Receipt::at(taken_at.as_nanos())))
         };
         let admitted = match number {
             TAKE => usize::try_from(taken).ok()?,
@@ -130,13 +133,7 @@ impl Kernels {
         let last = told(false)?;
         let next = (number == TAKE && admitted >= count && last.is_denied()).then_some(last);
         decisions.resize(count, last);
-        let now = u64::try_from(now).ok()?.saturating_mul(1_000);
-        Some((Tick::from_nanos(now), decisions, next))
-    }
-
-    /// When the cost of this decision was taken: see [`taken_at`](crate::store::apply::taken_at).
-    pub(super) fn taken_at(&self, verdict: Verdict, now: Tick) -> Tick {
-        taken_at(self.limits.len(), verdict, now)
+        Some((decisions, next))
     }
 }
 

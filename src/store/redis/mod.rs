@@ -22,7 +22,7 @@
 //! ```
 //!
 //! [`Redis::check`] reports what is wrong with a server before the first request does: a missing
-//! permission, a cluster without its client, a proxy, eviction.
+//! permission, a cluster without its client, eviction.
 //!
 //! # What is stored
 //!
@@ -39,13 +39,10 @@
 //!
 //! A key with a [quota of its own](crate::store::Quotas) has one value for all its quotas of one period.
 //!
-//! # Clusters and proxies
+//! # Clusters
 //!
 //! All keys of a call are in one slot. A plain client, as of [`Redis::open`], works in a cluster of
 //! one master, where calls are not batched. For several masters use [`Redis::with_cluster`].
-//!
-//! twemproxy and Envoy distribute keys over servers and send a script call to the server of its
-//! first key. Limits behind them are exact [without batching](Redis::without_batching).
 //!
 //! # Speed
 //!

@@ -19,9 +19,6 @@ pub(super) enum ErrorClass {
     CrossSlot,
     /// Not executed, and transient.
     Unavailable,
-    /// A proxy lost its connection to the server. It is unknown whether the call was executed, so it
-    /// is never sent again. The connection to the proxy stays usable.
-    ProxyLostServer,
     /// It is unknown whether the call was executed, so it is never sent again. The connection is no
     /// longer usable.
     Indeterminate,
@@ -45,7 +42,7 @@ impl ErrorClass {
         }
         match error.code() {
             Some("ERR") => Self::from_text(error.detail().unwrap_or_default()),
-            Some(code) => Self::from_code(code, error.detail().unwrap_or_default()),
+            Some(code) => Self::from_code(code),
             None => Self::Indeterminate,
         }
     }
@@ -59,17 +56,14 @@ impl ErrorClass {
         }
     }
 
-    fn from_code(code: &str, detail: &str) -> Self {
-        match (code, detail) {
-            ("NOSCRIPT", _) => Self::NoScript,
-            ("READONLY" | "MASTERDOWN" | "UNBLOCKED", _) => Self::WrongServer,
-            ("MOVED" | "ASK", _) => Self::Redirected,
-            ("TRYAGAIN" | "CLUSTERDOWN", _) => Self::SlotMigrating,
-            ("CROSSSLOT", _) => Self::CrossSlot,
-            // The last one is Envoy's.
-            ("LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF", _)
-            | ("no", "upstream host") => Self::Unavailable,
-            ("upstream", _) => Self::ProxyLostServer,
+    fn from_code(code: &str) -> Self {
+        match code {
+            "NOSCRIPT" => Self::NoScript,
+            "READONLY" | "MASTERDOWN" | "UNBLOCKED" => Self::WrongServer,
+            "MOVED" | "ASK" => Self::Redirected,
+            "TRYAGAIN" | "CLUSTERDOWN" => Self::SlotMigrating,
+            "CROSSSLOT" => Self::CrossSlot,
+            "LOADING" | "BUSY" | "OOM" | "NOREPLICAS" | "MISCONF" => Self::Unavailable,
             _ => Self::Permanent,
         }
     }
@@ -86,35 +80,15 @@ impl ErrorClass {
             "LOADING",
             "BUSY",
         ];
-        // What twemproxy, Envoy and Predixy say when they have no connection to a server.
-        const NOT_CONNECTED: [&str; 6] = [
-            "max number of clients",
-            "Connection refused",
-            "Host is down",
-            "No route to host",
-            "Network is unreachable",
-            "no upstream host",
-        ];
-        const CONNECTION_LOST: [&str; 5] = [
-            "Connection timed out",
-            "Connection reset by peer",
-            "Broken pipe",
-            "upstream failure",
-            "Server closed connection",
-        ];
-        let has = |patterns: &[&str]| patterns.iter().any(|pattern| text.contains(pattern));
-        if has(&NOT_CONNECTED) {
+        if text.contains("max number of clients") {
             return Self::Unavailable;
-        }
-        if has(&CONNECTION_LOST) {
-            return Self::ProxyLostServer;
         }
         // Before 7.0 a server wrapped the error of a command in a script:
         // `Error running script (call to f_..): @user_script:6: -OOM command not allowed`.
         let found = CODES
             .iter()
             .find(|code| text.contains(&format!("-{code} ")));
-        found.map_or(Self::Permanent, |code| Self::from_code(code, ""))
+        found.map_or(Self::Permanent, |code| Self::from_code(code))
     }
 
     /// Whether the connection has to be replaced.
@@ -153,7 +127,11 @@ impl ErrorClass {
             }
             _ => "",
         };
-        let transient = !matches!(self, Self::Permanent | Self::CrossSlot);
+        let transient = match self {
+            Self::Permanent | Self::CrossSlot => false,
+            Self::Redirected => by_cluster_client,
+            _ => true,
+        };
         StoreError::new(format!("Redis: {error}{advice}"), transient)
     }
 }
@@ -236,10 +214,6 @@ mod tests {
                 "ERR max number of clients + cluster connections reached",
                 ErrorClass::Unavailable,
             ),
-            ("no upstream host", ErrorClass::Unavailable),
-            ("ERR Connection refused", ErrorClass::Unavailable),
-            ("ERR Connection timed out", ErrorClass::ProxyLostServer),
-            ("upstream failure", ErrorClass::ProxyLostServer),
             (
                 "NOPERM this user has no permissions to run 'evalsha'",
                 ErrorClass::Permanent,

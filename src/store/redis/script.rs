@@ -10,16 +10,14 @@ use redis::{Cmd, FromRedisValue, Value};
 
 use super::{
     connection::{CallError, Connection, STORE},
-    kernel::Kernels,
+    kernel::{Kernels, Told},
     reply::ErrorClass,
     send::{Text, packed},
     server::Redis,
 };
 use crate::algorithm::Algorithm;
 use crate::backend::Op;
-use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::receipt::Receipt;
 use crate::store::{
     cas::{Calls, CasStore, Decided, Program},
     remote::join_all,
@@ -141,24 +139,15 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
         }
     }
 
-    /// Each call has a result of its own, unless all have failed.
     fn parse(&self, sent: Vec<Sent>) -> Result<Decided, StoreError> {
-        let all_failed = sent.iter().all(|(_, reply)| reply.is_err());
         let (mut results, mut denials) = (vec![None; self.len()], Vec::new());
         for (parts, reply) in sent {
-            if let (true, Err(error)) = (all_failed, &reply) {
-                return Err(error.clone());
-            }
-            let replies = reply.and_then(|reply| replies(reply, parts.len()));
-            for (place, part) in parts.into_iter().enumerate() {
+            let replies = replies(reply?, parts.len())?;
+            for (part, reply) in parts.into_iter().zip(replies) {
                 let run = &self.runs[part];
-                let reply = replies.as_ref().map(|replies| &replies[place]);
-                let decided = reply.map_err(Clone::clone).and_then(|reply| {
-                    let (_, op, decider) = self.get(run[0]);
-                    let kernels = decider.kernels.as_ref().ok_or_else(unexpected)?;
-                    decode(kernels, op, run.len(), reply)
-                });
-                match decided {
+                let (_, op, decider) = self.get(run[0]);
+                let kernels = decider.kernels.as_ref().ok_or_else(unexpected)?;
+                match decode(kernels, op, run.len(), &reply) {
                     Ok((decisions, next)) => {
                         denials.extend(next.map(|denial| (run[0], denial)));
                         for (place, decision) in run.iter().zip(decisions) {
@@ -191,32 +180,23 @@ pub(super) fn replies(reply: Value, calls: usize) -> Result<Vec<Vec<i64>>, Store
     replies.ok_or_else(unexpected)
 }
 
-/// The decisions that a reply on `count` equal calls is, and the denial of the next one if that is known.
+/// What a reply on `count` equal calls means.
 pub(super) fn decode(
     kernels: &Kernels,
     op: Op,
     count: usize,
     reply: &[i64],
-) -> Result<(Vec<Decision>, Option<Decision>), StoreError> {
-    let unreadable = |what: &str| {
-        let message = format!(
-            "{STORE}: the value at the key {what}; another program writes there: give this limiter a \
-             prefix of its own, or delete the key"
-        );
-        StoreError::new(message, false)
+) -> Result<Told, StoreError> {
+    let what = match reply {
+        [-1] => "was not written by this crate",
+        [-2] => "is not a string",
+        _ => return kernels.decided(op, count, reply).ok_or_else(unexpected),
     };
-    match reply {
-        [-1] => return Err(unreadable("was not written by this crate")),
-        [-2] => return Err(unreadable("is not a string")),
-        _ => {}
-    }
-    let decided = kernels.decided(op, count, reply);
-    let (now, mut decisions, next) = decided.ok_or_else(unexpected)?;
-    for decision in &mut decisions {
-        let taken = kernels.taken_at(decision.verdict, now);
-        *decision = decision.with_receipt(Receipt::at(taken.as_nanos()));
-    }
-    Ok((decisions, next))
+    let message = format!(
+        "{STORE}: the value at the key {what}; another program writes there: give this limiter a \
+         prefix of its own, or delete the key"
+    );
+    Err(StoreError::new(message, false))
 }
 
 fn unexpected() -> StoreError {

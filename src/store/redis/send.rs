@@ -9,7 +9,6 @@ use super::{
     reply::ErrorClass,
 };
 use crate::clock::{Clock, MonotonicClock, Timer};
-use crate::store::remote::rare;
 
 /// The delay before a call on a migrating slot is sent again.
 const SLOT_RETRY_DELAY: Duration = Duration::from_millis(5);
@@ -37,7 +36,8 @@ impl Text {
         add_args: impl Fn(&mut Cmd) + Send + Sync,
     ) -> Result<Value, CallError> {
         match connection.send(&self.command(false, &add_args)).await {
-            Err(error) => rare(self.send_again(connection, add_args, error)).await,
+            // Boxed: few calls take this step, and its state is large.
+            Err(error) => Box::pin(self.send_again(connection, add_args, error)).await,
             reply => reply,
         }
     }

@@ -51,7 +51,7 @@ impl Redis {
     pub fn open(url: &str) -> Result<Self, ConfigError> {
         let open = || {
             let info = url.into_connection_info()?;
-            // twemproxy closes a connection at a command that it does not know, such as CLIENT.
+            // A user may have no right to CLIENT.
             let settings = info.redis_settings().clone().set_skip_set_lib_name();
             redis::Client::open(info.set_redis_settings(settings))
         };
@@ -60,11 +60,6 @@ impl Redis {
     }
 
     /// The server of a client.
-    ///
-    /// For a proxy that closes the connection at commands that it does not know, such as twemproxy,
-    /// build the client with
-    /// [`set_skip_set_lib_name`](redis::RedisConnectionInfo::set_skip_set_lib_name), as
-    /// [`open`](Self::open) does.
     pub fn with_client(client: redis::Client) -> Self {
         Self::from_source(Source::Client(client))
     }
@@ -207,21 +202,6 @@ impl Redis {
     #[must_use]
     pub fn without_deny_cache(mut self) -> Self {
         self.settings.caches_denials = false;
-        self
-    }
-
-    /// Sends every call by itself.
-    ///
-    /// By default calls in flight at the same time share a script call, which one server has to
-    /// execute. Switch that off behind a proxy that distributes keys over servers, such as twemproxy
-    /// or Envoy: it sends a script call to the server of its first key, and the states of the other
-    /// keys would be on the wrong server. [`check`](Self::check) reports such a proxy. A cluster needs
-    /// no switch.
-    ///
-    /// Limiters that were made before batch as before.
-    #[must_use]
-    pub fn without_batching(mut self) -> Self {
-        self.batches = Arc::default();
         self
     }
 

@@ -36,8 +36,8 @@ pub(crate) struct Breaker {
     failed_at: Option<Tick>,
     /// When the next probe is due; `None` while closed.
     probe_at: Option<Tick>,
-    /// How often a probe was scheduled since the last success.
-    failed_probes: u32,
+    /// How long the last one was scheduled for, since the last success.
+    interval: Duration,
     opened: u64,
     probes: u64,
 }
@@ -78,23 +78,20 @@ impl Breaker {
     /// Decides whether a call may be sent. While open, allows the first call after a probe is due,
     /// counts it, and schedules the next probe.
     pub(crate) fn try_start_call(&mut self, now: Tick) -> bool {
-        match self.probe_at {
-            None => true,
-            Some(at) if at <= now => {
-                // Allows only this call. If its result never arrives, the next probe is still allowed.
-                self.schedule_probe(now);
-                self.probes += 1;
-                true
-            }
-            Some(_) => false,
+        let is_due = self.probe_at.is_none_or(|at| at <= now);
+        if self.probe_at.is_some() && is_due {
+            // Allows only this call. If its result never arrives, the next probe is still allowed.
+            self.schedule_probe(now);
+            self.probes += 1;
         }
+        is_due
     }
 
     /// Records the success of a call, which closes the breaker. Returns whether it was open.
     pub(crate) fn record_success(&mut self) -> bool {
         self.failures = 0;
         self.failed_at = None;
-        self.failed_probes = 0;
+        self.interval = Duration::ZERO;
         self.probe_at.take().is_some()
     }
 
@@ -116,11 +113,10 @@ impl Breaker {
     /// Schedules the next probe, each after twice the time, up to the maximum.
     fn schedule_probe(&mut self, now: Tick) {
         let [first, longest] = PROBE_INTERVALS;
-        let interval = (first * (1 << self.failed_probes)).min(longest);
-        self.failed_probes = (self.failed_probes + 1).min(8);
+        self.interval = (self.interval * 2).clamp(first, longest);
         // Up to a quarter longer, so that processes do not probe at the same time.
-        let jitter = RandomState::new().hash_one(0) % (nanos(interval) / 4 + 1);
-        self.probe_at = Some(now.plus(interval).plus(Duration::from_nanos(jitter)));
+        let jitter = RandomState::new().hash_one(0) % (nanos(self.interval) / 4 + 1);
+        self.probe_at = Some(now.plus(self.interval).plus(Duration::from_nanos(jitter)));
     }
 }
 

@@ -65,7 +65,7 @@ impl DenyCache {
         match denial.filter(is_same) {
             Some(denial) if denial.until > at => {
                 let elapsed = at.since(denial.asked_at);
-                let remaining = |span: Duration| ceil_micros(span.saturating_sub(elapsed));
+                let remaining = |span: Duration| span.saturating_sub(elapsed);
                 Ok(Decision {
                     retry_after: denial.decision.retry_after.map(remaining),
                     reset_after: remaining(denial.decision.reset_after),
@@ -115,15 +115,6 @@ impl DenyCache {
         let mut shard = lock(self.shard(key));
         shard.denials.remove(key);
         shard.invalidations += 1;
-    }
-}
-
-/// Rounds up to microseconds, as all decisions of servers are.
-fn ceil_micros(span: Duration) -> Duration {
-    let rest = span.subsec_nanos() % 1_000;
-    match rest {
-        0 => span,
-        rest => span.saturating_add(Duration::from_nanos(u64::from(1_000 - rest))),
     }
 }
 
@@ -190,14 +181,6 @@ mod tests {
         assert!(cache.get("key", ONE, at(2)).is_ok());
         cache.invalidate("key");
         assert!(cache.get("key", ONE, at(2)).is_err());
-    }
-
-    #[test]
-    fn waits_are_rounded_up_to_microseconds() {
-        for (ns, micros) in [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
-            let rounded = ceil_micros(Duration::from_nanos(ns));
-            assert_eq!(rounded, Duration::from_micros(micros), "{ns} ns");
-        }
     }
 
     /// Shows promise 89.

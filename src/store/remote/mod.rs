@@ -16,6 +16,8 @@ mod task;
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
 pub(crate) use self::connector::{Connect, Connector, Taken};
+#[cfg(any(feature = "postgres", feature = "cassandra"))]
+pub(crate) use self::key::is_table_name;
 pub use self::{
     breaker::BreakerCounts,
     key::{KeyName, RemoteKey},
@@ -25,5 +27,5 @@ pub(crate) use self::{
     deny_cache::{Asked, DenyCache},
     key::{check_name, key_name},
     layout::{layout, layout_of, padding},
-    task::{catch_panic, is_own_thread, join_all, rare, task_runtime},
+    task::{catch_panic, is_own_thread, join_all, task_runtime},
 };

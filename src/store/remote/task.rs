@@ -5,7 +5,7 @@ use std::{
     cell::Cell,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::{Pin, pin},
+    pin::pin,
     sync::OnceLock,
     task::Poll,
 };
@@ -70,15 +70,6 @@ pub(crate) async fn catch_panic<F: Future>(
         },
     )
     .await
-}
-
-/// The future of a step that few calls take. Neither its state nor its code is part of the other calls:
-/// the code of a concrete future would be copied into them, with a stack of several pages.
-pub(crate) fn rare<'a, F>(future: F) -> Pin<Box<dyn Future<Output = F::Output> + Send + 'a>>
-where
-    F: Future + Send + 'a,
-{
-    Box::pin(future)
 }
 
 /// The outputs of some futures, which run at the same time.

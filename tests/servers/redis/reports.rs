@@ -235,7 +235,6 @@ async fn errors() -> BTreeMap<&'static str, StoreError> {
             "server busy with a script",
             "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
         ),
-        ("proxy without a server", "no upstream host"),
     ];
     for (fault, reply) in refusals {
         proxy.refuses(reply, 10);
@@ -256,7 +255,8 @@ async fn errors() -> BTreeMap<&'static str, StoreError> {
 /// Shows promise 128.
 #[tokio::test]
 async fn the_page_for_operators_has_the_errors_of_all_faults() {
-    const PERMANENT: [&str; 3] = [
+    const PERMANENT: [&str; 4] = [
+        "plain client in a cluster",
         "wrong password",
         "missing permission",
         "value of another program",

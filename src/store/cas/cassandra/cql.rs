@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use crate::error::ConfigError;
+use crate::store::remote::is_table_name;
 
 /// The longest name that Cassandra allows.
 const MAX_NAME: usize = 48;
@@ -70,7 +71,11 @@ pub(super) fn ttl_seconds(ttl: Duration, now: u64) -> i32 {
 
 fn quoted(table: &str) -> Result<String, ConfigError> {
     match table.split_once('.') {
-        Some((keyspace, name)) if is_name(keyspace) && is_name(name) => {
+        Some((keyspace, name))
+            if [keyspace, name]
+                .iter()
+                .all(|part| is_table_name(part, MAX_NAME)) =>
+        {
             Ok(format!("\"{keyspace}\".\"{name}\""))
         }
         _ => Err(ConfigError::out_of_range(
@@ -82,14 +87,6 @@ fn quoted(table: &str) -> Result<String, ConfigError> {
             ),
         )),
     }
-}
-
-/// Uppercase letters are refused: `cqlsh` finds a table named with them only in quotes.
-fn is_name(part: &str) -> bool {
-    let is_allowed = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '_');
-    (1..=MAX_NAME).contains(&part.len())
-        && part.chars().all(is_allowed)
-        && part.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
 #[cfg(test)]

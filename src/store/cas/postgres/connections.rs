@@ -36,9 +36,9 @@ pub(super) struct Pool {
 #[derive(Clone)]
 pub(super) struct Settings {
     dial: Arc<dyn Fn() -> Dialing + Send + Sync>,
-    /// Whether a session is of one client alone.
-    has_session: bool,
-    size: usize,
+    /// Whether a session is of one client alone, and not behind a proxy that gives one to several.
+    pub(super) has_session: bool,
+    pub(super) size: usize,
 }
 
 type Dialing = Pin<Box<dyn Future<Output = Result<Client, Error>> + Send>>;
@@ -67,19 +67,11 @@ impl Pool {
         })
     }
 
-    pub(super) fn with_size(&self, size: usize) -> Self {
-        Self::from_settings(Settings {
-            size,
-            ..self.connector.settings().clone()
-        })
-    }
-
-    /// The same behind a proxy that gives one session to several clients.
-    pub(super) fn without_sessions(&self) -> Self {
-        Self::from_settings(Settings {
-            has_session: false,
-            ..self.connector.settings().clone()
-        })
+    /// The same with other settings. It shares no connection with its clones then.
+    pub(super) fn with(&self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = self.connector.settings().clone();
+        change(&mut settings);
+        Self::from_settings(settings)
     }
 
     pub(super) fn has_sessions(&self) -> bool {

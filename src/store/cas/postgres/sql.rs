@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::error::ConfigError;
+use crate::store::remote::is_table_name;
 
 /// The present moment.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -51,13 +52,13 @@ impl Sql {
     /// The statements on `table`, which may be preceded by a schema.
     pub(super) fn new(table: &str) -> Result<Self, ConfigError> {
         let parts: Vec<&str> = table.split('.').collect();
-        if parts.len() > 2 || !parts.iter().all(|part| is_name(part)) {
+        if parts.len() > 2 || !parts.iter().all(|part| is_table_name(part, MAX_NAME)) {
             return Err(ConfigError::out_of_range(
                 "table",
                 table,
                 format!(
-                    "a name of 1 to {MAX_NAME} lowercase letters, digits and _ that begins with no \
-                     digit, or a schema and such a name with a dot between them"
+                    "a name of 1 to {MAX_NAME} lowercase letters, digits and _ that begins with a \
+                     letter, or a schema and such a name with a dot between them"
                 ),
             ));
         }
@@ -168,14 +169,6 @@ CREATE INDEX IF NOT EXISTS {index} ON {name} (sweep_at);
     }
 }
 
-/// Uppercase letters are refused: `psql` finds a table named with them only in quotes.
-fn is_name(part: &str) -> bool {
-    let is_allowed = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '_');
-    (1..=MAX_NAME).contains(&part.len())
-        && part.chars().all(is_allowed)
-        && !part.starts_with(|c: char| c.is_ascii_digit())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +176,7 @@ mod tests {
     #[test]
     fn a_table_is_a_name_with_an_optional_schema() {
         let longest = "t".repeat(MAX_NAME);
-        for name in ["limits", "limit", "_2", "app.limits", &longest] {
+        for name in ["limits", "limit", "a_2", "app.limits", &longest] {
             assert!(Sql::new(name).is_ok(), "{name}");
         }
         let longer = "t".repeat(MAX_NAME + 1);
@@ -195,6 +188,7 @@ mod tests {
             "a.b.c",
             "Limits",
             "1a",
+            "_2",
             "a b",
             "a\"; DROP TABLE b",
             "é",

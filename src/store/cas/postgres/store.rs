@@ -116,7 +116,7 @@ impl PostgreSql {
             let allowed = "a number from 1 to 64";
             return Err(ConfigError::out_of_range("connections", count, allowed));
         }
-        self.pool = self.pool.with_size(count);
+        self.pool = self.pool.with(|settings| settings.size = count);
         Ok(self)
     }
 
@@ -135,14 +135,14 @@ impl PostgreSql {
     /// ```
     #[must_use]
     pub fn behind_pooler(mut self) -> Self {
-        self.pool = self.pool.without_sessions();
+        self.pool = self.pool.with(|settings| settings.has_session = false);
         self
     }
 
     /// The table's name, which may be preceded by a schema. The default is `tower_throttle`.
     ///
     /// # Errors
-    /// If a part of it is not 1 to 54 lowercase letters, digits and `_`, or begins with a digit.
+    /// If a part of it is not 1 to 54 lowercase letters, digits and `_` that begin with a letter.
     ///
     /// ```
     /// use tower_throttle::store::cas::postgres::PostgreSql;

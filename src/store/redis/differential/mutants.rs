@@ -41,6 +41,7 @@ fn a_planted_bug_in_cells_is_caught() {
     let right = "kept = limit.anchored and newest >= 0";
     let caught = is_caught(anchored, right, "kept = false");
     assert_caught(caught, "an open window that is closed by a refund");
+    let right = "steps < age and state[at + age + 1 - steps] or 0";
     assert_caught(
         is_caught(sliding_window, right, "state[at + age + 1 - steps] or 0"),
         "a window that was skipped",

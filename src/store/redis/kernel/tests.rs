@@ -48,7 +48,7 @@ fn the_denial_after_the_last_unit_is_known_from_the_reply_that_took_it() {
     let kernels = Kernels::of(&AnyAlgorithm::new(bucket)).expect("kernels");
     // A unit and a half of two are used after it.
     let reply = [1_700_000_000_000_000, 1, 0, 250_000, 750_000, 0];
-    let (_, decided, next) = kernels.decided(Op::Take(1), 1, &reply).expect("a reply");
+    let (decided, next) = kernels.decided(Op::Take(1), 1, &reply).expect("a reply");
     assert!(decided[0].is_admitted() && decided[0].retry_after.is_none());
     let next = next.expect("a denial");
     assert!(next.is_denied());

@@ -86,5 +86,14 @@ pub(crate) fn check_name(field: &'static str, name: &str) -> Result<(), ConfigEr
     ))
 }
 
+/// Whether a table may have this name. Uppercase letters are refused: a shell finds such a table only in quotes.
+#[cfg(any(feature = "postgres", feature = "cassandra"))]
+pub(crate) fn is_table_name(name: &str, longest: usize) -> bool {
+    let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+    name.len() <= longest
+        && name.bytes().all(is_allowed)
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,6 @@
 //! The names of the provided keys.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, Method, uri::Authority};
 
@@ -107,19 +104,6 @@ impl RemoteKey for i64 {
 impl RemoteKey for IpAddr {
     fn write(&self, name: &mut KeyName) {
         name.push_display(self);
-    }
-}
-
-impl RemoteKey for SocketAddr {
-    fn write(&self, name: &mut KeyName) {
-        match self {
-            Self::V4(address) => name.push_display(address),
-            // Its `Display` leaves out the flow label, which `Hash` includes.
-            Self::V6(address) => {
-                let (host, port) = (self.ip(), u32::from(address.port()));
-                ((host, port), (address.flowinfo(), address.scope_id())).write(name);
-            }
-        }
     }
 }
 
