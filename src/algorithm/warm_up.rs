@@ -186,7 +186,6 @@ impl WarmUp {
     }
 
     /// Takes `cost` from a refilled state.
-    #[inline(never)]
     fn consume(&self, state: WarmUpState, cost: u64) -> WarmUpState {
         let used = state.used.saturating_add(cost.saturating_mul(self.permit));
         let price = self.price(cost, state.used, used);

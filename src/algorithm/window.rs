@@ -99,8 +99,7 @@ impl WindowState {
         }
     }
 
-    #[expect(clippy::inline_always, reason = "as for `TokenBucket`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn decide(
         &mut self,
         limit: u64,
