@@ -135,11 +135,7 @@ impl Keys {
         }
         let (entry, limit) = self.entry(&mut shard, hash, name, now)?;
         let budget = &mut entry.budget;
-        let answer = if again {
-            budget.decide_again(limit, now, cost)
-        } else {
-            budget.decide(limit, now, cost)
-        };
+        let answer = budget.decide(limit, now, cost, again);
         if answer != Answer::Wait {
             return Some(Ok(decision(budget, limit, now, (cost, answer))));
         }
@@ -262,7 +258,7 @@ impl Shard {
     pub(super) fn peek(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let known = self.keys.get(&hash).map(|entry| entry.budget.clone());
         let budget = known.unwrap_or_default();
-        let answer = budget.clone().decide(&self.limit, now, cost);
+        let answer = budget.clone().decide(&self.limit, now, cost, false);
         decision(&budget, &self.limit, now, (cost, answer))
     }
 }

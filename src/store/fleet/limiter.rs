@@ -79,7 +79,9 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn ready(&self) -> Result<(), StoreError> {
-        self.node().reach().await
+        let Node { shared, .. } = &**self.node();
+        let load = shared.store.load(&self.node().sequence_key);
+        shared.call(load).await.map(drop)
     }
 
     /// Reports what was used since the last exchange and gives back all units, and waits until the store

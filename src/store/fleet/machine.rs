@@ -75,17 +75,14 @@ impl Budget {
         self.last_use = now;
     }
 
-    /// Decides on a cost.
-    pub(super) fn decide(&mut self, limit: &Limit, now: Tick, cost: u64) -> Answer {
+    /// Decides on a cost, or `again` on one that has waited: it was counted as asked for before.
+    pub(super) fn decide(&mut self, limit: &Limit, now: Tick, cost: u64, again: bool) -> Answer {
         if cost > limit.shape.capacity {
             return Answer::Deny(None);
         }
-        self.demand = self.demand.saturating_add(units(cost));
-        self.decide_again(limit, now, cost)
-    }
-
-    /// Decides on a cost, also on one that has waited: it was counted as asked for before.
-    pub(super) fn decide_again(&mut self, limit: &Limit, now: Tick, cost: u64) -> Answer {
+        if !again {
+            self.demand = self.demand.saturating_add(units(cost));
+        }
         let is_known = now < self.until;
         if is_known && cost <= self.left {
             self.spend(now, cost);

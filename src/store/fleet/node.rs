@@ -51,7 +51,7 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
     /// How long a request waits at most.
     wait_limit: Duration,
     id: u64,
-    sequence_key: Arc<str>,
+    pub(super) sequence_key: Arc<str>,
     mode: CachePadded<AtomicU64>,
     wake: Notify,
     pub(super) progress: Mutex<Progress>,
@@ -129,12 +129,6 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         });
         format!("{}}}{key}", hash % GROUPS).into()
-    }
-
-    /// Whether the store is reached: it loads a value.
-    pub(super) async fn reach(&self) -> Result<(), StoreError> {
-        let load = self.shared.store.load(&self.sequence_key);
-        self.shared.call(load).await.map(drop)
     }
 
     pub(super) fn lag(&self) -> Duration {

@@ -67,11 +67,6 @@ use crate::sync::{Mutex, lock};
 #[derive(Clone)]
 pub struct Cached<K> {
     shared: Arc<Shared<K>>,
-    settings: Settings,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Settings {
     life: Duration,
     deadline: Duration,
     capacity: usize,
@@ -153,11 +148,9 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
                 failed: AtomicU64::new(0),
                 last_error: Mutex::default(),
             }),
-            settings: Settings {
-                life: Duration::from_secs(60),
-                deadline: Duration::from_secs(2),
-                capacity: 100_000,
-            },
+            life: Duration::from_secs(60),
+            deadline: Duration::from_secs(2),
+            capacity: 100_000,
         }
     }
 
@@ -165,21 +158,21 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
     /// a lookup, at its next but one request.
     #[must_use]
     pub fn life(mut self, life: Duration) -> Self {
-        self.settings.life = life;
+        self.life = life;
         self
     }
 
     /// How long a lookup may take: two seconds unless set.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.settings.deadline = deadline;
+        self.deadline = deadline;
         self
     }
 
     /// How many plans are kept: 100,000 unless set.
     #[must_use]
     pub fn capacity(mut self, plans: usize) -> Self {
-        self.settings.capacity = plans;
+        self.capacity = plans;
         self
     }
 
@@ -191,7 +184,7 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
         lock(&self.shared.in_flight).remove(&hash);
         let now = MonotonicClock.now();
         let mut plans = lock(self.shared.plans_of(hash));
-        if let Some(known) = plans.get(hash, self.settings.most()) {
+        if let Some(known) = plans.get(hash, self.most()) {
             known.fresh_until = known.fresh_until.min(now);
         }
     }
@@ -220,7 +213,7 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
         if let Some(running) = in_flight.get(&hash) {
             return Some(running.clone());
         }
-        let known = shared.known(hash, &self.settings);
+        let known = self.known(hash);
         if known.is_some_and(|known| known.fresh_until > now) {
             return None;
         }
@@ -236,7 +229,7 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
         in_flight.insert(hash, flight.clone());
         drop(in_flight);
         shared.started.fetch_add(1, Relaxed);
-        let (key, deadline) = (key.clone(), now.plus(self.settings.deadline));
+        let (key, deadline) = (key.clone(), now.plus(self.deadline));
         let mut task = Task {
             cached: self.clone(),
             hash,
@@ -256,9 +249,9 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
 impl<K: Hash + Clone + Send + Sync + 'static> Lookup<K> for Cached<K> {
     fn plan(&self, key: &K) -> Option<Plan> {
         let (hash, now) = (self.shared.hasher.hash_one(key), MonotonicClock.now());
-        let Known { plan, fresh_until } = self.shared.known(hash, &self.settings)?;
+        let Known { plan, fresh_until } = self.known(hash)?;
         if fresh_until <= now {
-            let stale = self.settings.life.saturating_mul(STALE);
+            let stale = self.life.saturating_mul(STALE);
             let is_usable = fresh_until.plus(stale) > now;
             let _refresh = is_usable.then(|| self.look_up(key, hash, now))?;
         }
@@ -271,12 +264,12 @@ impl<K: Hash + Clone + Send + Sync + 'static> Lookup<K> for Cached<K> {
         let flight = self.look_up(key, hash, now);
         Box::pin(async move {
             let Some(mut flight) = flight else {
-                let known = own.shared.known(hash, &own.settings);
+                let known = own.known(hash);
                 return known.map(|known| known.plan).unwrap_or_default();
             };
             // Its runtime may not be driven any more.
             let found = flight.wait_for(Option::is_some);
-            let found = within(now.plus(own.settings.deadline), found).await;
+            let found = within(now.plus(own.deadline), found).await;
             found.and_then(|found| *found.ok()?).unwrap_or_default()
         })
     }
@@ -292,21 +285,21 @@ struct Task<K> {
 
 impl<K> Drop for Task<K> {
     fn drop(&mut self) {
-        let (Cached { shared, settings }, hash) = (&self.cached, self.hash);
+        let (cached, shared, hash) = (&self.cached, &self.cached.shared, self.hash);
         let mut in_flight = lock(&shared.in_flight);
         let running = in_flight.get(&hash);
         let is_running =
             running.is_some_and(|running| running.same_channel(&self.tell.subscribe()));
-        let before = || shared.known(hash, settings).map(|known| known.plan);
+        let before = || cached.known(hash).map(|known| known.plan);
         let (plan, fresh_for) = match &self.found {
-            Ok(plan) => (*plan, settings.life),
-            Err(_) => (before().unwrap_or_default(), settings.life.min(RETRY)),
+            Ok(plan) => (*plan, cached.life),
+            Err(_) => (before().unwrap_or_default(), cached.life.min(RETRY)),
         };
         if is_running {
             in_flight.remove(&hash);
             let fresh_until = MonotonicClock.now().plus(fresh_for);
             let known = Known { plan, fresh_until };
-            lock(shared.plans_of(hash)).insert(hash, known, settings.most());
+            lock(shared.plans_of(hash)).insert(hash, known, cached.most());
             if let Err(error) = &self.found {
                 shared.record_failure(error);
             }
@@ -321,22 +314,21 @@ impl<K> Shared<K> {
         &self.plans[shard]
     }
 
-    fn known(&self, hash: u64, settings: &Settings) -> Option<Known> {
-        lock(self.plans_of(hash))
-            .get(hash, settings.most())
-            .copied()
-    }
-
     fn record_failure(&self, error: impl fmt::Display) {
         self.failed.fetch_add(1, Relaxed);
         *lock(&self.last_error) = Some(error.to_string());
     }
 }
 
-impl Settings {
+impl<K> Cached<K> {
     /// How many plans make a generation of a shard.
     fn most(&self) -> usize {
         self.capacity.div_ceil(2 * SHARDS).max(1)
+    }
+
+    fn known(&self, hash: u64) -> Option<Known> {
+        let mut plans = lock(self.shared.plans_of(hash));
+        plans.get(hash, self.most()).copied()
     }
 }
 
@@ -360,7 +352,7 @@ impl Generations {
 impl<K> fmt::Debug for Cached<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cached")
-            .field("settings", &self.settings)
+            .field("life", &self.life)
             .finish_non_exhaustive()
     }
 }

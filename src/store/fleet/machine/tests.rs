@@ -58,7 +58,7 @@ fn granted(units: u64) -> Reply {
 /// A budget of so many units, after a request that waited for them.
 fn budget(units: u64) -> Budget {
     let mut budget = Budget::default();
-    assert_eq!(budget.decide(&limit(), at(0), 1), Answer::Wait);
+    assert_eq!(budget.decide(&limit(), at(0), 1, false), Answer::Wait);
     let report = budget.collect(None, at(0), false);
     assert_eq!((report.demand, report.waiting), (1, 1));
     adopt(&mut budget, 0, granted(units));
@@ -66,7 +66,7 @@ fn budget(units: u64) -> Budget {
 }
 
 fn is_admitted(budget: &mut Budget, now: u64, cost: u64) -> bool {
-    budget.decide(&limit(), at(now), cost) == Answer::Admit
+    budget.decide(&limit(), at(now), cost, false) == Answer::Admit
 }
 
 /// The units that are used, kept, given back unused, and given back after they were reported.
@@ -80,12 +80,15 @@ fn report(budget: &mut Budget, now: u64, returns_all: bool) -> [u64; 4] {
 fn nothing_is_admitted_before_the_store_has_answered() {
     let mut budget = Budget::default();
     for now in 0..10 {
-        assert_eq!(budget.decide(&limit(), at(now), 1), Answer::Wait);
+        assert_eq!(budget.decide(&limit(), at(now), 1, false), Answer::Wait);
         assert_eq!(budget.held(at(now)), 0);
     }
-    assert_eq!(budget.decide(&limit(), at(10), 101), Answer::Deny(None));
+    assert_eq!(
+        budget.decide(&limit(), at(10), 101, false),
+        Answer::Deny(None)
+    );
     adopt(&mut budget, 10, granted(2));
-    let answers = [(); 3].map(|()| budget.decide_again(&limit(), at(11), 1));
+    let answers = [(); 3].map(|()| budget.decide(&limit(), at(11), 1, true));
     assert_eq!(answers, [Answer::Admit, Answer::Admit, Answer::Wait]);
 }
 
@@ -93,22 +96,25 @@ fn nothing_is_admitted_before_the_store_has_answered() {
 #[test]
 fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
     let mut short = budget(10);
-    assert_eq!(short.decide(&limit(), at(100), 60), Answer::Wait);
+    assert_eq!(short.decide(&limit(), at(100), 60, false), Answer::Wait);
     assert!(matches!(
-        short.decide(&limit(), at(100), 61),
+        short.decide(&limit(), at(100), 61, false),
         Answer::Deny(Some(_))
     ));
-    assert_eq!(short.decide(&limit(), at(200), 60), Answer::Wait);
+    assert_eq!(short.decide(&limit(), at(200), 60, false), Answer::Wait);
     assert_eq!(short.collect(None, at(300), false).waiting, 121);
     adopt(&mut short, 300, granted(10));
     // After a denial it denies until the exchange of its interval.
     let rest = Duration::from_millis(1);
     assert_eq!(
-        short.decide(&limit(), at(300), 60),
+        short.decide(&limit(), at(300), 60, false),
         Answer::Deny(Some(rest))
     );
     // If that is late, it asks.
-    assert_eq!(short.decide(&limit(), at(1_500_300), 60), Answer::Wait);
+    assert_eq!(
+        short.decide(&limit(), at(1_500_300), 60, false),
+        Answer::Wait
+    );
     assert_eq!(short.collect(None, at(1_600_000), false).waiting, 120);
     adopt(&mut short, 1_600_000, granted(10));
     for interval in 2..=u64::from(WARY) + 2 {
@@ -117,12 +123,12 @@ fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
         adopt(&mut short, interval * 1_000_000, granted(10));
     }
     let now = (u64::from(WARY) + 2) * 1_000_000;
-    assert_eq!(short.decide(&limit(), at(now), 60), Answer::Wait);
+    assert_eq!(short.decide(&limit(), at(now), 60, false), Answer::Wait);
     // Not without end.
     for more in 1..=MORE {
         short.collect(None, at(now), false);
         adopt(&mut short, now, granted(10));
-        let answer = short.decide(&limit(), at(now), 60);
+        let answer = short.decide(&limit(), at(now), 60, false);
         assert_eq!(answer == Answer::Wait, more < MORE, "{more}");
     }
     // A used-up limit denies until it is free again.
@@ -131,8 +137,11 @@ fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {
     reply.figures.free = 0;
     adopt(&mut used_up, 0, reply);
     let denied = Answer::Deny(Some(Duration::from_millis(2)));
-    assert_eq!(used_up.decide(&limit(), at(0), 2), denied);
-    assert_eq!(used_up.decide(&limit(), at(2_000_000), 2), Answer::Wait);
+    assert_eq!(used_up.decide(&limit(), at(0), 2, false), denied);
+    assert_eq!(
+        used_up.decide(&limit(), at(2_000_000), 2, false),
+        Answer::Wait
+    );
 }
 
 /// The first one after an interval without any waits again.
@@ -147,7 +156,7 @@ fn a_machine_that_gave_all_back_asks_again() {
     assert_eq!(report(&mut quiet, 3, false), [0, 0, 10, 0]);
     adopt(&mut quiet, 3, granted(0));
     assert!(!quiet.is_due());
-    assert_eq!(quiet.decide(&limit(), at(4), 1), Answer::Wait);
+    assert_eq!(quiet.decide(&limit(), at(4), 1, false), Answer::Wait);
 }
 
 /// Shows promise 200.
@@ -168,7 +177,7 @@ fn nothing_is_used_after_a_life_or_the_end_of_a_window() {
         let end = 998_024_000.min(window * 1_000);
         assert!(is_admitted(&mut budget, end - 1, 1));
         assert_eq!(budget.held(at(end)), 0);
-        assert_eq!(budget.decide(&limit(), at(end), 1), Answer::Wait);
+        assert_eq!(budget.decide(&limit(), at(end), 1, false), Answer::Wait);
     }
 }
 
@@ -259,7 +268,7 @@ fn a_reset_forgets_what_a_reply_that_comes_after_it_grants() {
     report(&mut budget, 2, false);
     budget.reset();
     adopt(&mut budget, 3, granted(0));
-    assert_eq!(budget.decide(&limit(), at(4), 100), Answer::Wait);
+    assert_eq!(budget.decide(&limit(), at(4), 100, false), Answer::Wait);
     let resets = budget.collect(None, at(5), false).resets;
     adopt(&mut budget, 6, granted(7));
     assert_eq!((resets, budget.held(at(7))), (true, 7));
@@ -269,7 +278,7 @@ fn a_reset_forgets_what_a_reply_that_comes_after_it_grants() {
 fn units_are_free_after_the_wait_and_not_before() {
     for cost in 52..90 {
         let mut budget = budget(0);
-        let Answer::Deny(Some(wait)) = budget.decide(&limit(), at(1_500), cost) else {
+        let Answer::Deny(Some(wait)) = budget.decide(&limit(), at(1_500), cost, false) else {
             panic!("{cost}");
         };
         let free = |ns: u64| budget.free(&limit(), at(1_500 + ns));
@@ -282,7 +291,7 @@ fn units_are_free_after_the_wait_and_not_before() {
     (reply.figures.free, reply.figures.wait) = (0, NEVER);
     adopt(&mut out, 0, reply);
     let denied = Answer::Deny(Some(Duration::from_millis(1)));
-    assert_eq!(out.decide(&limit(), at(0), 1), denied);
+    assert_eq!(out.decide(&limit(), at(0), 1, false), denied);
 }
 
 /// The rates of two clocks differ by less than a thousandth.

@@ -287,7 +287,7 @@ impl<'a> Fleet<'a> {
     }
 
     fn decide(&mut self, machine: usize, key: usize, limit: &Limit, tick: Tick) {
-        match self.machines[machine].budgets[key].decide(limit, tick, 1) {
+        match self.machines[machine].budgets[key].decide(limit, tick, 1, false) {
             Answer::Admit => self.admit(machine, key),
             Answer::Deny(_) => self.outcome.denied += 1,
             Answer::Wait => {
@@ -459,7 +459,7 @@ impl<'a> Fleet<'a> {
                 self.machines[machine].waiters.push((key, deadline));
                 continue;
             }
-            match self.machines[machine].budgets[key].decide_again(&limit, received, 1) {
+            match self.machines[machine].budgets[key].decide(&limit, received, 1, true) {
                 Answer::Admit => self.admit(machine, key),
                 Answer::Deny(_) => self.outcome.denied += 1,
                 // It came after its exchange had begun.

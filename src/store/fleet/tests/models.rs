@@ -200,7 +200,11 @@ impl Model {
     fn request(&self, state: &mut State, index: usize) {
         state.left.requests -= 1;
         let machine = &mut state.machines[index];
-        if machine.budget.decide(&self.limit, tick(state.now), 1) == Answer::Admit {
+        if machine
+            .budget
+            .decide(&self.limit, tick(state.now), 1, false)
+            == Answer::Admit
+        {
             machine.admitted_at = Some(state.now);
             state.admitted += 1;
         }
@@ -367,7 +371,9 @@ impl Model {
         let mut later = state.clone();
         later.now += 4 * LIFE;
         let mut machine = Machine::new(99);
-        let _ = machine.budget.decide(&self.limit, tick(later.now), 1);
+        let _ = machine
+            .budget
+            .decide(&self.limit, tick(later.now), 1, false);
         later.machines.push(machine);
         self.send(&mut later, state.machines.len(), false);
         let batch = later.sent[later.sent.len() - 1].clone();
