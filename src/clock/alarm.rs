@@ -68,11 +68,12 @@ impl Alarm {
     /// takes. Returns false if the moment has passed already; then it does not fire.
     pub(crate) fn set(&mut self, at: Tick) -> bool {
         self.at = Tick::MAX;
-        if at <= MonotonicClock.now() {
+        let now = MonotonicClock.now();
+        if at <= now {
             return false;
         }
         let at = at.max(self.rests_until);
-        let set = |runtime: &mut RuntimeTimer| runtime.set(at, &self.waker);
+        let set = |runtime: &mut RuntimeTimer| runtime.set(at, now, &self.waker);
         let is_set = self.runtime.as_mut().is_some_and(set);
         self.runtime = self.runtime.take().filter(|_| is_set);
         let late = match is_set {

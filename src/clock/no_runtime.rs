@@ -30,7 +30,7 @@ impl RuntimeTimer {
         match self.0 {}
     }
 
-    pub(super) const fn set(&mut self, _: Tick, _: &Waker) -> bool {
+    pub(super) const fn set(&mut self, _: Tick, _: Tick, _: &Waker) -> bool {
         match self.0 {}
     }
 }

@@ -15,8 +15,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::Tick;
 use super::system::nanos_since_anchor;
-use super::{Clock, MonotonicClock, Tick};
 
 /// Tests can pause the time of a runtime with one thread.
 pub(super) const IS_PAUSABLE: bool = cfg!(feature = "test-util");
@@ -74,9 +74,9 @@ impl RuntimeTimer {
     }
 
     /// Calls `waker` at `at`. Returns `false` if the runtime has been shut down.
-    pub(super) fn set(&mut self, at: Tick, waker: &Waker) -> bool {
+    pub(super) fn set(&mut self, at: Tick, real_now: Tick, waker: &Waker) -> bool {
         let _entered = self.runtime.enter();
-        let deadline = Instant::now() + at.since(MonotonicClock.now());
+        let deadline = Instant::now() + at.since(now().unwrap_or(real_now));
         // In a runtime that is shut down it has elapsed at once, and a poll would panic.
         self.sleep.as_mut().reset(deadline);
         let mut cx = Context::from_waker(waker);
