@@ -130,8 +130,7 @@ impl Bucket {
         }
     }
 
-    #[expect(clippy::inline_always, reason = "as for `take`")]
-    #[inline(always)]
+    #[inline]
     pub(super) fn decision(
         &self,
         verdict: Verdict,
