@@ -46,14 +46,12 @@ impl AnyDecision {
     }
 
     /// The same after a first poll.
-    pub(super) fn started(deciding: impl Future<Output = Decided> + Send + 'static) -> Self {
-        let mut deciding = Box::pin(deciding);
-        match deciding
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
+    pub(super) fn started(
+        mut deciding: impl Future<Output = Decided> + Unpin + Send + 'static,
+    ) -> Self {
+        match Pin::new(&mut deciding).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(decided) => Self::ready(decided),
-            Poll::Pending => Self(Progress::Pending(deciding)),
+            Poll::Pending => Self::pending(deciding),
         }
     }
 }
@@ -86,11 +84,7 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
     type Future = AnyDecision;
 
     fn apply(&self, key: &K, op: Op) -> AnyDecision {
-        let mut deciding = self.0.apply(key, op);
-        match Pin::new(&mut deciding).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(decided) => AnyDecision::ready(decided),
-            Poll::Pending => AnyDecision::pending(deciding),
-        }
+        AnyDecision::started(self.0.apply(key, op))
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {

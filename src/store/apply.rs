@@ -17,6 +17,10 @@ pub(super) fn apply_op<A: Algorithm>(
     now: Tick,
     op: Op,
 ) -> Decision {
+    let mut give_back = |cost, receipt: Receipt, why| {
+        let taken_at = Tick::from_nanos(receipt.moment());
+        algorithm.refund(state, now, Cost::new(cost, taken_at), why);
+    };
     match op {
         Op::Take(cost) => {
             let decision = algorithm.decide(state, now, cost);
@@ -32,22 +36,9 @@ pub(super) fn apply_op<A: Algorithm>(
             return with_receipt(algorithm, decision, now);
         }
         Op::Peek(cost) => return algorithm.peek(state, now, cost),
-        Op::Refund(cost, receipt) => {
-            algorithm.refund(
-                state,
-                now,
-                Cost::new(cost, Tick::from_nanos(receipt.moment())),
-                GiveBack::Refund,
-            );
-        }
-        Op::Cancel(cost, receipt) => {
-            let taken_at = Tick::from_nanos(receipt.moment());
-            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Cancel);
-        }
-        Op::Forgive(cost, receipt) => {
-            let taken_at = Tick::from_nanos(receipt.moment());
-            algorithm.refund(state, now, Cost::new(cost, taken_at), GiveBack::Forgive);
-        }
+        Op::Refund(cost, receipt) => give_back(cost, receipt, GiveBack::Refund),
+        Op::Cancel(cost, receipt) => give_back(cost, receipt, GiveBack::Cancel),
+        Op::Forgive(cost, receipt) => give_back(cost, receipt, GiveBack::Forgive),
         Op::Ban(length) => A::ban(algorithm, state, now, length),
         Op::Charge(cost) => {
             algorithm.charge(state, now, cost);

@@ -4,7 +4,10 @@
 //! A store that fails and recovers many times per second, or a flood of keys, must not fill a log:
 //! after four events at once, one is logged per ten seconds, with the number that was left out.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    fmt::Display,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use crate::algorithm::{Algorithm, TokenBucket};
 use crate::backend::Losses;
@@ -18,16 +21,6 @@ mod remote;
 #[cfg(feature = "cas")]
 pub(super) use self::remote::{RefusalLog, RemoteMetrics};
 use crate::telemetry::{as_text, log, measure};
-
-/// A switch between two states, of which a store may make many per second.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Switch<'a> {
-    /// What has switched, and to what.
-    pub(super) text: (&'static str, &'static str),
-    pub(super) is_to_worse: bool,
-    /// The last error.
-    pub(super) cause: Option<&'a StoreError>,
-}
 
 /// Counts a switch of a fallback or of a breaker.
 pub(super) fn count_switch(of: &'static str, to: &'static str) {
@@ -61,21 +54,28 @@ pub(in crate::store) struct SwitchLog {
 }
 
 impl SwitchLog {
-    /// Logs a switch, or counts it as left out. Logs the last one, which is not new, as soon as the limit allows it, if it
-    /// was left out: otherwise the log would end with a state that is over.
+    /// Logs a switch to a better or a worse state, with the last error, or counts it as left out. Logs the last one, which
+    /// is not new, as soon as the limit allows it, if it was left out: otherwise the log would end with a state that is
+    /// over.
     #[inline]
-    pub(in crate::store) fn record(&self, switch: &Switch<'_>, is_new: bool) {
+    pub(in crate::store) fn record(
+        &self,
+        text: &dyn Display,
+        is_to_worse: bool,
+        cause: Option<&StoreError>,
+        is_new: bool,
+    ) {
         let left_out = self.left_out.load(Ordering::Relaxed);
         if is_new {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
         if is_new || left_out > 0 {
-            self.log(switch);
+            self.log(text, is_to_worse, cause);
         }
     }
 
     #[cold]
-    fn log(&self, switch: &Switch<'_>) {
+    fn log(&self, text: &dyn Display, is_to_worse: bool, cause: Option<&StoreError>) {
         if !self.limit.admits(MonotonicClock.now()) {
             return;
         }
@@ -83,11 +83,11 @@ impl SwitchLog {
         let Some(left_out) = left_out.checked_sub(1) else {
             return;
         };
-        let ((what, to), cause) = (switch.text, switch.cause.map(as_text));
-        if switch.is_to_worse {
-            log!(warn, [cause = cause, left_out = left_out], "{what} {to}");
+        let cause = cause.map(as_text);
+        if is_to_worse {
+            log!(warn, [cause = cause, left_out = left_out], "{text}");
         } else {
-            log!(info, [left_out = left_out], "{what} {to}");
+            log!(info, [left_out = left_out], "{text}");
         }
     }
 }

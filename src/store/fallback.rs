@@ -15,7 +15,7 @@ use crate::quota::Quota;
 use crate::receipt::Receipt;
 use crate::store::{
     any::AnyDecision,
-    events::{Switch, SwitchLog, count_switch},
+    events::{SwitchLog, count_switch},
 };
 
 /// Decides by the primary backend, and by the secondary one if the primary fails.
@@ -86,16 +86,11 @@ impl<P, S> FallbackInner<P, S> {
             count_switch("fallback", if secondary { "on" } else { "off" });
         }
         let text = if secondary {
-            ("the fallback", "decides")
+            "the fallback decides"
         } else {
-            ("the primary store", "decides again")
+            "the primary store decides again"
         };
-        let switch = Switch {
-            text,
-            is_to_worse: secondary,
-            cause: None,
-        };
-        self.log.record(&switch, has_switched);
+        self.log.record(&text, secondary, None, has_switched);
     }
 }
 
@@ -117,7 +112,7 @@ where
                 decision.with_receipt(own.of_one(is_secondary, primaries))
             }
         };
-        AnyDecision::started(async move {
+        AnyDecision::started(Box::pin(async move {
             if in_secondary != Some(true) {
                 let deciding = inner.primary.apply(key.borrow(), op);
                 let decided = deciding.await;
@@ -135,7 +130,7 @@ where
             }
             let deciding = inner.secondary.apply(key.borrow(), op);
             deciding.await.map(of_one(true))
-        })
+        }))
     }
 
     /// Runs `op` on the backend that took the cost, or on the one that decides now.

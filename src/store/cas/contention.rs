@@ -9,21 +9,16 @@ use crate::sync::{Mutex, lock};
 /// The shortest window: about as long as a load and a swap take.
 const MIN: Duration = Duration::from_millis(1);
 
-/// The window in which a machine waits at random before it swaps a key that other machines swap too.
+/// Keys that other machines swap too, each with the window in which this machine waits at random before it swaps the key,
+/// and the version that it has written last.
 ///
-/// It doubles with each conflict and halves with each success, so two of five attempts succeed or more,
+/// A window doubles with each conflict and halves with each success, so two of five attempts succeed or more,
 /// however many machines swap the key. Each success carries all calls that queued meanwhile. A key that
 /// one machine swaps alone has no window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct Contention {
-    window: Duration,
-}
-
-/// Keys that other machines swap too, with the version that this one has written last.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Contended(Mutex<Keys>);
 
-type Keys = HashMap<Arc<str>, (Contention, Option<Version>), Seeded>;
+type Keys = HashMap<Arc<str>, (Duration, Option<Version>), Seeded>;
 
 /// How many there are at most. Then all of them count as used by this machine alone until the next conflict.
 const MAX_KEYS: usize = 10_000;
@@ -41,8 +36,8 @@ impl Contended {
         deadline: Duration,
     ) -> Duration {
         let keys = lock(&self.0);
-        let contention = keys.get(key).map(|(contention, _)| *contention);
-        contention.unwrap_or_default().window(waited, deadline)
+        let window = keys.get(key).map(|(window, _)| *window);
+        turn(window.unwrap_or_default(), waited, deadline)
     }
 
     /// Notes that a swap was in conflict, or succeeded. Returns whether the key was contended before.
@@ -58,11 +53,11 @@ impl Contended {
             if keys.len() >= MAX_KEYS && !was_contended {
                 keys.clear();
             }
-            let (contention, _) = keys.entry(Arc::clone(key)).or_default();
-            contention.conflict(deadline);
-        } else if let Some((contention, _)) = keys.get_mut(key) {
-            contention.success();
-            if !contention.is_contended() {
+            let (window, _) = keys.entry(Arc::clone(key)).or_default();
+            *window = after_conflict(*window, deadline);
+        } else if let Some((window, _)) = keys.get_mut(key) {
+            *window = after_success(*window);
+            if window.is_zero() {
                 keys.remove(key);
             }
         }
@@ -89,35 +84,27 @@ impl Contended {
     }
 }
 
-impl Contention {
-    /// After a conflict. A window of more than a quarter of the deadline would leave no time for a second
-    /// attempt.
-    pub(in crate::store) fn conflict(&mut self, deadline: Duration) {
-        self.window = (self.window * 2).max(MIN).min(deadline / 4);
-    }
+/// A window after a conflict. One of more than a quarter of the deadline would leave no time for a second attempt.
+fn after_conflict(window: Duration, deadline: Duration) -> Duration {
+    (window * 2).max(MIN).min(deadline / 4)
+}
 
-    pub(in crate::store) fn success(&mut self) {
-        let shorter = self.window / 2;
-        self.window = if shorter < MIN {
-            Duration::ZERO
-        } else {
-            shorter
-        };
+fn after_success(window: Duration) -> Duration {
+    let shorter = window / 2;
+    if shorter < MIN {
+        Duration::ZERO
+    } else {
+        shorter
     }
+}
 
-    /// Whether other machines have swapped the key lately.
-    pub(in crate::store) fn is_contended(self) -> bool {
-        self.window > Duration::ZERO
-    }
-
-    /// The time in which a random moment is drawn, if the oldest call has waited for `waited`. A machine
-    /// that has waited for long goes first, so that the machines take turns.
-    pub(in crate::store) fn window(self, waited: Duration, deadline: Duration) -> Duration {
-        if waited > deadline / 4 {
-            self.window / 4
-        } else {
-            self.window
-        }
+/// The part of a window in which a random moment is drawn, if the oldest call has waited for `waited`. A machine
+/// that has waited for long goes first, so that the machines take turns.
+fn turn(window: Duration, waited: Duration, deadline: Duration) -> Duration {
+    if waited > deadline / 4 {
+        window / 4
+    } else {
+        window
     }
 }
 
@@ -145,7 +132,7 @@ mod tests {
             (random >> 33) % most.max(1)
         };
         let (mut version, mut tries, mut successes, mut longest) = (0, 0, 0, 0);
-        let mut contention = vec![Contention::default(); machines];
+        let mut windows = vec![Duration::ZERO; machines];
         let mut since = vec![0; machines];
         // The moments of loads, and of swaps with the version that was loaded.
         let steps = (0..machines).map(|at| Reverse((at as u64, at, None)));
@@ -163,13 +150,13 @@ mod tests {
                 (version, successes) = (version + 1, successes + 1);
                 longest = longest.max(now - since[at]);
                 since[at] = now + below(IDLE);
-                contention[at].success();
+                windows[at] = after_success(windows[at]);
             } else {
-                contention[at].conflict(DEADLINE);
+                windows[at] = after_conflict(windows[at], DEADLINE);
             }
             let from = now.max(since[at]);
             let waited = Duration::from_nanos(from - since[at]);
-            let window = contention[at].window(waited, DEADLINE).as_nanos();
+            let window = turn(windows[at], waited, DEADLINE).as_nanos();
             let window = u64::try_from(window).unwrap_or(u64::MAX);
             steps.push(Reverse((from + below(window), at, None)));
         }
@@ -190,10 +177,9 @@ mod tests {
     /// Shows promise 152.
     #[test]
     fn a_key_that_one_machine_swaps_alone_has_no_window() {
-        let mut contention = Contention::default();
-        (0..20).for_each(|_| contention.conflict(DEADLINE));
-        assert_eq!(contention.window(Duration::ZERO, DEADLINE), DEADLINE / 4);
-        (0..9).for_each(|_| contention.success());
-        assert!(!contention.is_contended());
+        let longest = (0..20).fold(Duration::ZERO, |window, _| after_conflict(window, DEADLINE));
+        assert_eq!(longest, DEADLINE / 4);
+        let last = (0..9).fold(longest, |window, _| after_success(window));
+        assert!(last.is_zero());
     }
 }

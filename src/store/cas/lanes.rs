@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{decider::KeyCall, recent::RecentRecords, swap::Known};
+use super::{decider::KeyCall, swap::Known};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -92,15 +92,16 @@ struct Line<A> {
 #[derive(Debug)]
 pub(super) struct Lanes<A> {
     state: Mutex<State<A>>,
-    /// How many records each half of the cache holds.
-    cached_per_half: usize,
+    /// Of how many keys without calls the last record is kept.
+    cached: usize,
 }
 
 #[derive(Debug)]
 struct State<A> {
     lines: HashMap<Lane, Line<A>, Seeded>,
-    /// The last records of keys without calls.
-    records: RecentRecords,
+    /// The last records of keys without calls. They save a read: as long as no other machine changes the key, a write is
+    /// enough.
+    records: HashMap<Arc<str>, Known, Seeded>,
     /// The number of the next task.
     next_task: u64,
 }
@@ -124,15 +125,15 @@ impl<A> Line<A> {
 }
 
 impl<A> Lanes<A> {
-    /// Keeps the records of about `cached` keys without calls.
+    /// Keeps the records of up to `cached` keys without calls.
     pub(super) fn new(cached: usize) -> Self {
         Self {
             state: Mutex::new(State {
                 lines: HashMap::default(),
-                records: RecentRecords::default(),
+                records: HashMap::default(),
                 next_task: 0,
             }),
-            cached_per_half: cached.div_ceil(2),
+            cached,
         }
     }
 
@@ -217,8 +218,12 @@ impl<A> Lanes<A> {
         if line.is_idle() {
             state.lines.remove(lane);
         }
-        if let (Lane::Key(key), Some(known)) = (lane, known.take()) {
-            state.records.keep(key, known, self.cached_per_half);
+        if let (Lane::Key(key), Some(known), 1..) = (lane, known.take(), self.cached) {
+            if state.records.len() >= self.cached {
+                // All at once: those that are used come back.
+                state.records.clear();
+            }
+            state.records.insert(Arc::clone(key), known);
         }
         None
     }
@@ -254,7 +259,7 @@ impl<A> Lanes<A> {
         let Lane::Key(key) = lane else {
             return None;
         };
-        lock(&self.state).records.take(key)
+        lock(&self.state).records.remove(key)
     }
 
     /// Ends a task, if it has not ended: the calls of its lane fail. Returns how many.

@@ -75,7 +75,6 @@ mod memory;
 mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod recent;
 pub(super) mod record;
 mod settings;
 pub(super) mod shared;

@@ -19,10 +19,6 @@ const MAX_EXACT: u64 = 1 << 52;
 const MAX_MOMENTS: u64 = 1_000;
 /// The most numbers of a value that the script reads.
 const MAX_NUMBERS: u64 = 4_000;
-/// How long a key that began with less than a full bucket is kept after it is full: a month, in microseconds, and as
-/// long as many fillings. After that the next request begins with the initial tokens again.
-const MIN_KEPT: u64 = 30 * 86_400 * 1_000_000;
-const FILLINGS: u64 = 1_000;
 /// Operations of the script.
 pub(super) const TAKE: i64 = 1;
 pub(super) const PEEK: i64 = 2;
@@ -236,13 +232,10 @@ fn limit_args<A: Algorithm>(limit: &Kernel, op: Op, algorithm: &A) -> [i64; 12] 
                 [most / period, most % period]
                     .map(|most| number(u64::try_from(most).unwrap_or(u64::MAX)))
             });
-            let full = capacity / u128::from(level.rate);
-            let kept = u64::try_from(full).map_or(MAX_EXACT, |full| full.saturating_mul(FILLINGS));
-            let kept = number(kept.clamp(MIN_KEPT, MAX_EXACT));
             let settings = [level.capacity, level.rate, level.period, level.initial];
             let [limit, rate, period, initial] = settings.map(number);
             [
-                1, cost, taken, limit, rate, period, initial, kept, most, most_part, 0, 0,
+                1, cost, taken, limit, rate, period, initial, most, most_part, 0, 0, 0,
             ]
         }
         Kernel::Cells(cells) => {

@@ -60,7 +60,7 @@
 //! key is denied for longer than an exhausted one. If it is set forward, keys regain at most what they had at the start.
 //!
 //! A key of a [`TokenBucket`](crate::TokenBucket) with [`initial`](crate::TokenBucket::initial) tokens begins anew when
-//! it was full for a month, and for 1,000 times as long as it takes to fill.
+//! it was full for a month.
 //!
 //! # Failure
 //!

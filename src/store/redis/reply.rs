@@ -110,11 +110,6 @@ impl ErrorClass {
             (Self::CrossSlot | Self::Redirected, _) if !by_cluster_client => {
                 "; the server is part of a cluster: connect with Redis::with_cluster"
             }
-            _ if is_undeclared(error) => {
-                "; the server takes a key for one that the script does not declare, and each script \
-                 declares its keys: if this is Dragonfly, start it with \
-                 --default_lua_flags=allow-undeclared-keys"
-            }
             _ if names(error, "OOM") => "; the server's maxmemory is used up: give it more memory",
             (Self::WrongServer, _) if names(error, "READONLY") => {
                 "; the address leads to a replica"
@@ -148,11 +143,6 @@ fn is_unauthenticated(error: &RedisError) -> bool {
 fn names(error: &RedisError, code: &str) -> bool {
     let wrapped = format!("-{code} ");
     error.code() == Some(code) || error.detail().unwrap_or_default().contains(&wrapped)
-}
-
-/// What Dragonfly says of a key that is not declared.
-fn is_undeclared(error: &RedisError) -> bool {
-    error.to_string().contains("undeclared key")
 }
 
 /// A command inside a script reports a missing permission as text, with another code.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::{RefusalLog, RemoteMetrics, Switch, SwitchLog};
+use crate::store::events::{RefusalLog, RemoteMetrics, SwitchLog};
 use crate::sync::{Mutex, lock};
 
 /// How many slots have a breaker in common, whichever servers have them.
@@ -115,12 +115,8 @@ impl Breakers {
         } else {
             "replies again: the circuit breaker is closed"
         };
-        let switch = Switch {
-            text: (self.store, to),
-            is_to_worse: is_open,
-            cause: error,
-        };
-        range.log.record(&switch, has_switched);
+        let text = format_args!("{} {to}", self.store);
+        range.log.record(&text, is_open, error, has_switched);
     }
 
     /// The error of the last call to a server, if it failed.

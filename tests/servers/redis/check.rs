@@ -6,7 +6,6 @@ use tower_throttle::{
     store::{Backend, Op},
 };
 
-use crate::proxy::{Protocol, Proxy};
 use crate::redis::faults::command;
 use crate::redis::open;
 use crate::redis_server::RedisServer;
@@ -101,18 +100,6 @@ async fn check_says_what_a_user_without_a_right_has_to_be_allowed() {
         error.to_string().contains("keys under the prefix"),
         "{error}"
     );
-}
-
-#[tokio::test]
-async fn a_server_that_refuses_keys_that_are_not_declared_is_named() {
-    let server = RedisServer::start();
-    let proxy = Proxy::before(Protocol::Redis, server.port());
-    let redis = open(&proxy.url()).await.without_deny_cache();
-    proxy.refuses("ERR script tried accessing undeclared key", 1_000);
-    let error = redis.check().await.expect_err("no key may be used");
-    assert!(!error.is_transient(), "{error}");
-    let text = error.to_string();
-    assert!(text.contains("allow-undeclared-keys"), "{text}");
 }
 
 /// Shows promise 370.

@@ -169,8 +169,8 @@ fn random_steps<A: Algorithm>(
             4 => random.below(2 * unit),
             5 => random.below(2 * period + 2),
             6 => [unit, period, period - 1, unit - 1][usize::try_from(random.below(4)).unwrap()],
-            // A bucket that is unused for as long as it takes to fill it many times.
-            7 if random.below(8) == 0 => random.below(filling.saturating_mul(900).min(1 << 45) + 1),
+            // A bucket that is unused for long.
+            7 if random.below(8) == 0 => random.below(filling.saturating_mul(900).min(WEEK) + 1),
             _ => random.below(period / 2 + 1),
         };
         let capacity = quota.capacity().max(quota.limit());
@@ -255,4 +255,5 @@ fn find_difference<A: Algorithm>(
     None
 }
 
+const WEEK: u64 = 7 * 86_400 * 1_000_000;
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);

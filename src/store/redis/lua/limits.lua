@@ -22,6 +22,8 @@ local MAX_NUMBERS = 4096
 -- How much longer than its value a key lives, so that the key of a limit in use does not disappear between two calls;
 -- and how long at most. In milliseconds.
 local LINGER, MAX_TTL = 1000, 2 ^ 50
+-- How long a key that began with less than a full bucket is kept after it is full: a month.
+local KEPT = 30 * 86400 * 1000000
 local call, pack, numbers_of, rep = redis.call, struct.pack, struct.unpack, string.rep
 local ceil, max, min = math.ceil, math.max, math.min
 
@@ -35,7 +37,7 @@ local state, limits
 -- A limit is found at its place `at` in `state`: `state[at + 1]` is the first number.
 --
 -- Of a level `rate` units drain in a `period`. A unit has as many parts as the period has microseconds. `initial` units
--- of a new key are used, which is kept for `kept` longer. State: the units and the parts that are used.
+-- of a new key are used. State: the units and the parts that are used.
 --   admitted if used + cost <= most and most_part, which is the capacity, and more for a turn; never if it is negative
 --
 -- Of cells the newest `count` count: (time + padding) / length. Of two that are `weighted` the older one counts less and
@@ -98,7 +100,7 @@ local function figures(limit)
         end
         if over > 0 or over == 0 and part > 0 then turn = span_of(limit, over, part) end
         local left = max(-over - (part > 0 and 1 or 0), 0)
-        return left, retry, reset, turn, limit.initial > 0 and max(reset + limit.kept, 1) or reset
+        return left, retry, reset, turn, limit.initial > 0 and reset + KEPT or reset
     end
     local used = used_of(limit)
     local excess, reset, kept = used + cost - limit.limit, 0, nil
@@ -155,7 +157,7 @@ for index = 1, #KEYS do
             local limit
             if kind == 1 then
                 limit = { at = fixed, cost = n[p + 1], taken = n[p + 2], limit = n[p + 3], rate = n[p + 4],
-                    period = n[p + 5], initial = n[p + 6], kept = n[p + 7], most = n[p + 8], most_part = n[p + 9] }
+                    period = n[p + 5], initial = n[p + 6], most = n[p + 7], most_part = n[p + 8] }
                 fixed = fixed + 2
             elseif kind == 2 then
                 limit = { at = fixed, cost = n[p + 1], taken = n[p + 2], limit = n[p + 3], length = n[p + 4],
