@@ -28,8 +28,8 @@ use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::key::Priority;
 use crate::layer::{
-    Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, OnStoreError, Passed, Progress,
-    State, Told, rename,
+    Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, OnStoreError, Progress, State, Told,
+    rename,
 };
 use crate::queue::{Joined, Order, Queued};
 use crate::respond::{Event, Policies};
@@ -130,13 +130,13 @@ impl<H, P> InFlight<H, P> {
     }
 
     #[cold]
-    fn fail(&self, ask: Ask, error: StoreError) -> Result<Passed, RateLimited> {
+    fn fail(&self, ask: Ask, error: StoreError) -> Result<(), RateLimited> {
         self.state.record(Event::StoreError(&error), false);
         let allow = self.options.on_store_error == OnStoreError::Allow && error.is_transient();
         if !allow && !ask.shadow {
             return Err(RateLimited::unavailable(error));
         }
-        Ok(Passed::InOutage)
+        Ok(())
     }
 
     fn record_waited(&self, usage: KeyUsage, shadow: bool) {
@@ -225,7 +225,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtGate for AtInFlight<'_, K, H, P> {
         &mut self,
         mut entering: Entering<'_>,
         cx: Option<&mut Context<'_>>,
-    ) -> Poll<Result<Passed, RateLimited>> {
+    ) -> Poll<Result<(), RateLimited>> {
         if let Stage::New = self.stage {
             *self.stage = Stage::Nothing;
             let entered = self.enter(&mut entering);
@@ -307,19 +307,19 @@ fn released<Res, E>(
 impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
     /// Asks for a permit.
     #[inline]
-    fn enter(&mut self, entering: &mut Entering<'_>) -> Poll<Result<Passed, RateLimited>> {
+    fn enter(&mut self, entering: &mut Entering<'_>) -> Poll<Result<(), RateLimited>> {
         let (gate, ask) = (self.gate, entering.ask);
         let request = gate.request(self.key, ask);
         if request.units == 0 {
             gate.state.record(Event::Admitted, false);
-            return Poll::Ready(Ok(Passed::AtOnce));
+            return Poll::Ready(Ok(()));
         }
         let (permits, options) = (gate.permits(), gate.options);
         let may_pass = permits.may_pass(request);
         let none_waits = permits.lines.waiting() == 0;
         let taken = (may_pass && none_waits).then(|| permits.table.take(request));
         if let Some(Ok(usage)) = taken {
-            return Poll::Ready(Ok(self.admit(request, usage, entering)));
+            return self.admit(request, usage, entering);
         }
         // A request in shadow mode waits for no permit.
         let queues = options.queue > 0 && !ask.shadow;
@@ -347,7 +347,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             Joined::Denied(_) => return self.refuse(may_pass, request, entering),
             Joined::Taken(_) => {
                 let usage = permits.table.usage(request);
-                return Poll::Ready(Ok(self.admit(request, usage, entering)));
+                return self.admit(request, usage, entering);
             }
         };
         if P::ASKS {
@@ -371,11 +371,11 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
         request: PermitRequest,
         usage: KeyUsage,
         entering: &mut Entering<'_>,
-    ) -> Passed {
+    ) -> Poll<Result<(), RateLimited>> {
         let gate = self.gate;
         gate.state.record(Event::Admitted, false);
         self.pass(gate.permit(request), usage, entering);
-        Passed::AtOnce
+        Poll::Ready(Ok(()))
     }
 
     /// Denies a request that has found none, unless it is in shadow mode.
@@ -384,20 +384,20 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
         may_pass: bool,
         request: PermitRequest,
         entering: &mut Entering<'_>,
-    ) -> Poll<Result<Passed, RateLimited>> {
-        Poll::Ready(if entering.ask.shadow {
-            Ok(self.pass_in_shadow(request, entering))
-        } else {
-            let usage = self.gate.permits().table.usage(request);
-            Err(self.gate.deny(may_pass, usage, false))
-        })
+    ) -> Poll<Result<(), RateLimited>> {
+        if entering.ask.shadow {
+            self.pass_in_shadow(request, entering);
+            return Poll::Ready(Ok(()));
+        }
+        let usage = self.gate.permits().table.usage(request);
+        Poll::Ready(Err(self.gate.deny(may_pass, usage, false)))
     }
 
     fn poll_wait(
         &mut self,
         entering: &mut Entering<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Passed, RateLimited>> {
+    ) -> Poll<Result<(), RateLimited>> {
         let (gate, ask) = (self.gate, entering.ask);
         let Stage::Waits(queued, request) = &*self.stage else {
             return Poll::Pending;
@@ -412,7 +412,8 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
                 // Its time is over, or a request of higher priority has its place.
                 permits.table.wake_keeper(request.id);
                 if ask.shadow {
-                    return Poll::Ready(Ok(self.pass_in_shadow(request, entering)));
+                    self.pass_in_shadow(request, entering);
+                    return Poll::Ready(Ok(()));
                 }
                 let limit = permits.table.usage(request).limit;
                 let full = KeyUsage {
@@ -428,7 +429,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             gate.state.record(Event::Admitted, false);
         }
         self.pass(permit, usage, entering);
-        Poll::Ready(Ok(Passed::Waited))
+        Poll::Ready(Ok(()))
     }
 
     /// Lets a request go on that has its permit.
@@ -444,7 +445,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
     }
 
     /// In shadow mode a request passes beyond the limit.
-    fn pass_in_shadow(&mut self, request: PermitRequest, entering: &mut Entering<'_>) -> Passed {
+    fn pass_in_shadow(&mut self, request: PermitRequest, entering: &mut Entering<'_>) {
         let gate = self.gate;
         let usage = gate.permits().table.take_anyway(request);
         // The requests beyond the limit are those that would wait.
@@ -456,7 +457,6 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             gate.deny(may_pass, usage, true);
         }
         self.pass(gate.permit(request), usage, entering);
-        Passed::AtOnce
     }
 }
 

@@ -152,8 +152,9 @@ impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// Lets `watch` learn which keys are admitted and denied: a closure, to log or count who is denied, or
     /// [`TopKeys`](super::TopKeys). It adds to what other calls of this method have set, and must not wait.
     ///
-    /// It is told of each admission, with the cost that was taken, and of each denial by the limit, not of requests without
-    /// a key or during an outage. In shadow mode nothing is denied.
+    /// It is told of each admission, with the cost of the request, and of each denial by the limit, not of requests without a
+    /// key. In shadow mode nothing is denied. A request that an outage lets pass is admitted, and one that it denies is not
+    /// told.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};

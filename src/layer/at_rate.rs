@@ -11,9 +11,7 @@ use std::{
 };
 
 use super::cost_at_end::Unsettled;
-use super::gate::{
-    Ask, AtGate, Enter, Entering, Exit, Gate, Look, Passed, Progress, SettlePart, Told,
-};
+use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Look, Progress, SettlePart, Told};
 use super::limit_of::LimitOf;
 use super::options::OnStoreError;
 use super::rate::Rate;
@@ -67,7 +65,7 @@ impl<F> Stage<F> {
 }
 
 /// What a gate says about a request.
-type Entered = Poll<Result<Passed, RateLimited>>;
+type Entered = Poll<Result<(), RateLimited>>;
 
 type Decided = Result<Decision, StoreError>;
 type StageOf<K, L> = Stage<<L as Backend<K>>::Future>;
@@ -171,8 +169,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                     _ => Event::Waits(&decision, None),
                 };
                 state.record(event, true);
-                self.rate.spread(&mut decision);
-                return Poll::Ready(Ok(self.pass(&decision, entering)));
+                return self.pass(&decision, entering);
             }
             Verdict::Deny => return self.deny(decision),
             Verdict::Wait(wait) => wait,
@@ -214,11 +211,10 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             let unlimited = || Decision::new(verdict, u64::MAX, 0, None, 0);
             let mut decision = figures.flatten().unwrap_or_else(unlimited);
             decision.verdict = verdict;
-            self.pass(&decision.with_receipt(receipt), entering);
-            return Poll::Ready(Ok(Passed::Waited));
+            return self.pass(&decision.with_receipt(receipt), entering);
         }
         let Stage::Rare(rare) = &mut *self.stage else {
-            return Poll::Ready(Ok(Passed::AtOnce));
+            return Poll::Ready(Ok(()));
         };
         match &mut **rare {
             Rare::Asks(deciding) => {
@@ -236,20 +232,20 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
                 *entering.figures = *figures;
                 let has = ask.keep.then_some(Stage::Has(*ticket));
                 *self.stage = has.unwrap_or(Stage::Nothing);
-                Poll::Ready(Ok(Passed::Waited))
+                Poll::Ready(Ok(()))
             }
-            Rare::Shares(_) => Poll::Ready(Ok(Passed::AtOnce)),
+            Rare::Shares(_) => Poll::Ready(Ok(())),
         }
     }
 
     /// Counts a request that goes on at once.
     fn admit(&mut self, decision: &Decision, entering: &mut Entering<'_>) -> Entered {
         self.rate.state.record(Event::Admitted, false);
-        Poll::Ready(Ok(self.pass(decision, entering)))
+        self.pass(decision, entering)
     }
 
     /// Keeps what a request has taken that goes on, if that is needed.
-    fn pass(&mut self, decision: &Decision, entering: &mut Entering<'_>) -> Passed {
+    fn pass(&mut self, decision: &Decision, entering: &mut Entering<'_>) -> Entered {
         let ask = entering.ask;
         if ask.keep {
             *self.stage = Stage::Has(Ticket {
@@ -260,12 +256,11 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         if ask.figures && !decision.is_unlimited() {
             *entering.figures = Some(*decision);
         }
-        Passed::AtOnce
+        Poll::Ready(Ok(()))
     }
 
     #[cold]
-    fn deny(&self, mut decision: Decision) -> Entered {
-        self.rate.spread(&mut decision);
+    fn deny(&self, decision: Decision) -> Entered {
         let denied = self.rate.state.denial_error(self.key, decision);
         self.rate.state.record(Event::Denied(&denied), false);
         Poll::Ready(Err(denied))
@@ -285,7 +280,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         self.rate.state.record(Event::StoreError(&error), false);
         let allow = self.rate.on_store_error == OnStoreError::Allow && error.is_transient();
         Poll::Ready(if allow || ask.shadow {
-            Ok(Passed::InOutage)
+            Ok(())
         } else {
             Err(RateLimited::unavailable(error))
         })
@@ -375,7 +370,7 @@ where
                 match decided {
                     Ok(None) => {
                         state.record(Event::Admitted, false);
-                        return Poll::Ready(Ok(Passed::AtOnce));
+                        return Poll::Ready(Ok(()));
                     }
                     Ok(Some(decided)) => self.go_on(Ok(decided), &mut entering),
                     Err(deciding) => self.go_on(Err(deciding), &mut entering),

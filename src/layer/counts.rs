@@ -11,7 +11,7 @@ use crate::sync::CachePadded;
 pub struct Counts {
     /// Went on at once.
     pub admitted: u64,
-    /// Had to wait for their turn.
+    /// Had to wait for their turn. Of several limits in one layer, each counts that for itself.
     pub waited: u64,
     /// Denied by a limit.
     pub denied: u64,

@@ -19,7 +19,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Passed};
+use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate};
 use super::options::LayerOptions;
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -177,7 +177,7 @@ where
                     let waiting = own.as_mut().expect(POLLED_AFTER_READY);
                     if waiting.held.waits {
                         match ready!(waiting.poll_enter(cx)) {
-                            Ok((passed, figures)) => waiting.pass(passed, figures),
+                            Ok(figures) => waiting.pass(figures),
                             Err(denied) => break (G::Entry::default(), waiting.refuse(denied)),
                         }
                     }
@@ -221,10 +221,7 @@ where
 
 impl<S, K, G: Enter<K>, R, Req> Waiting<S, K, G, R, Req> {
     /// Polls until the request leaves the gate.
-    fn poll_enter(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(Passed, Option<Decision>), RateLimited>> {
+    fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Decision>, RateLimited>> {
         let mut figures = None;
         let entering = Entering {
             ask: self.ask,
@@ -235,11 +232,11 @@ impl<S, K, G: Enter<K>, R, Req> Waiting<S, K, G, R, Req> {
         let entered = ready!(self.held.at().poll_enter(entering, Some(cx)));
         self.held.waits = false;
         self.seat = RequestSeat::NotRequired;
-        Poll::Ready(entered.map(|passed| (passed, figures)))
+        Poll::Ready(entered.map(|()| figures))
     }
 
     /// Goes on to the service.
-    fn pass<Res, Err>(&mut self, passed: Passed, figures: Option<Decision>)
+    fn pass<Res, Err>(&mut self, figures: Option<Decision>)
     where
         R: ResponseHooks<Req, K, Res, Err>,
     {
@@ -247,7 +244,7 @@ impl<S, K, G: Enter<K>, R, Req> Waiting<S, K, G, R, Req> {
         let Held {
             gate, key, entry, ..
         } = &mut self.held;
-        let told = (self.ask.weight.cost, passed, figures.as_ref());
+        let told = (self.ask.weight.cost, figures.as_ref());
         prepare(
             (&*gate, key, entry),
             &self.respond,
@@ -351,14 +348,12 @@ pub(super) fn prepare<K, G, R, Req, Res, Err>(
     respond: &R,
     options: LayerOptions,
     request: &mut Req,
-    (cost, passed, figures): (u64, Passed, Option<&Decision>),
+    (cost, figures): (u64, Option<&Decision>),
 ) where
     G: Enter<K>,
     R: ResponseHooks<Req, K, Res, Err>,
 {
-    if passed != Passed::InOutage {
-        respond.parts().watch.saw(key, Ok(cost));
-    }
+    respond.parts().watch.saw(key, Ok(cost));
     if let (true, Some(decision)) = (options.share_decision, figures) {
         <R::Deny as Respond<Req, Res, Err>>::Protocol::share(request, decision);
     }

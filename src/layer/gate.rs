@@ -93,20 +93,6 @@ pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>) -> Settle;
 /// [`Decision::policy`] counts only these policies.
 pub(crate) type Told<'a> = &'a mut dyn FnMut(OwnRules<'_>, &Policies, &Decision);
 
-/// How a request goes on to the service. Of several limits the greatest holds.
-///
-/// Its figures are elsewhere, so that it is small enough for a register.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Passed {
-    /// Although nothing has decided.
-    #[default]
-    InOutage,
-    /// Without a wait.
-    AtOnce,
-    /// It had a place in line.
-    Waited,
-}
-
 /// What a gate is made of, whatever its keys. Sealed.
 pub trait Limiting: Clone {
     /// What its layer is called.
@@ -176,7 +162,7 @@ pub(crate) trait AtGate {
         &mut self,
         entering: Entering<'_>,
         cx: Option<&mut Context<'_>>,
-    ) -> Poll<Result<Passed, RateLimited>>;
+    ) -> Poll<Result<(), RateLimited>>;
 
     /// Gives back what a request has taken that does not go on, or its place.
     fn leave(&mut self);

@@ -1,16 +1,11 @@
 //! A rate limit of a layer: a backend, its settings, and the lines of the requests that wait.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{fmt, sync::Arc};
 
 use super::gate::{Ask, Limiting, rename};
 use super::options::{LineOptions, OnStoreError};
 use super::state::State;
 use crate::backend::IntoBackend;
-use crate::decision::Decision;
-use crate::respond::spread;
 
 /// A rate limit as a layer has it: the backend `L`, a [`Local`](crate::Local) or a limiter of a store.
 pub struct Rate<L> {
@@ -21,8 +16,6 @@ pub struct Rate<L> {
     pub(super) at_once: bool,
     /// Whether requests can book turns in it.
     queues: bool,
-    /// How many percent longer than it has to a denied client is told to wait at most.
-    pub(super) jitter: u8,
     /// What a request costs may be said while it is served.
     pub(super) shares_cost: bool,
 }
@@ -40,7 +33,6 @@ impl<L> Rate<L> {
             state: Arc::new(State::new(backend)),
             on_store_error: OnStoreError::default(),
             line: LineOptions::default(),
-            jitter: 0,
             shares_cost: false,
         }
     }
@@ -60,14 +52,6 @@ impl<L> Rate<L> {
                 .line
                 .least
                 .is_none_or(|least| ask.weight.priority >= least)
-    }
-
-    /// Makes the time longer that a denied client is told.
-    pub(super) fn spread(&self, decision: &mut Decision) {
-        if let (1.., Some(wait)) = (self.jitter, decision.retry_after) {
-            let number = self.state.spread.fetch_add(1, Ordering::Relaxed);
-            decision.retry_after = Some(spread(wait, u32::from(self.jitter), number));
-        }
     }
 }
 

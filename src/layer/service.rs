@@ -101,10 +101,10 @@ where
         };
         let entered = gate.at(&key, &mut entry).poll_enter(entering, None);
         match entered {
-            Poll::Ready(Ok(passed)) => {
+            Poll::Ready(Ok(())) => {
                 self.seat.release();
                 let own = (gate, &key, &mut entry);
-                let told = (ask.weight.cost, passed, figures.as_ref());
+                let told = (ask.weight.cost, figures.as_ref());
                 prepare(own, respond, options, &mut request, told);
                 let future = self.inner.call(request);
                 // Made after the call, so that it is written to where it is returned.

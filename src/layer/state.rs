@@ -45,8 +45,6 @@ pub struct Shared {
     /// How often the quotas have changed.
     quota_changes: AtomicU64,
     signals: Signals,
-    /// The denials whose times were spread.
-    pub(super) spread: AtomicU64,
 }
 
 impl<L> State<L> {

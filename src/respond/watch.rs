@@ -8,7 +8,7 @@ use crate::error::{RateLimited, Rejection, StoreError};
 /// What has happened to a request at a limit. Counts, logs and metrics are made of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event<'a> {
-    /// It goes on, at once or after its wait. Not in an outage.
+    /// It goes on, at once or after its wait. One that goes on in an outage is a `StoreError`.
     Admitted,
     /// It waits, for so long if that is known.
     Waits(&'a Decision, Option<Duration>),
@@ -24,7 +24,7 @@ pub(crate) enum Event<'a> {
     UnreadProxyHeader,
 }
 
-/// Learns which keys were admitted, with the cost taken, and denied.
+/// Learns which keys were admitted, with the cost, and denied.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot watch the keys of type `{K}`",
     note = "`.watch(..)` takes a closure `|key: &Key, decided: Result<u64, &RateLimited>| ..`"

@@ -1,9 +1,6 @@
 //! How several limits decide together: one is asked after the other.
 
-use std::{
-    mem,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
 
 use super::part::Part;
 use crate::algorithm::merge;
@@ -11,7 +8,7 @@ use crate::decision::Decision;
 use crate::error::RateLimited;
 use crate::layer::{
     counts::Outcome,
-    gate::{Ask, AtGate, Entering, Look, Passed, Progress, SettlePart, Told},
+    gate::{Ask, AtGate, Entering, Look, Progress, SettlePart, Told},
     state::State,
 };
 use crate::respond::CostHandle;
@@ -34,8 +31,7 @@ pub(crate) trait Parts<K>: Send + Sync + Sized + 'static {
 #[derive(Debug, Default)]
 pub struct AllEntry<E> {
     pub(crate) each: E,
-    /// What those have decided that it has passed, and the figures of the strictest one.
-    passed: Passed,
+    /// The figures of the strictest one of those that it has passed.
     figures: Option<Decision>,
 }
 
@@ -57,10 +53,9 @@ impl<K, P: Parts<K>> AtAll<'_, K, P> {
         &mut self,
         entering: &mut Entering<'_>,
         mut cx: Option<&mut Context<'_>>,
-    ) -> Poll<Result<Passed, RateLimited>> {
+    ) -> Poll<Result<(), RateLimited>> {
         let AllEntry {
             each,
-            passed,
             figures: strictest,
         } = &mut *self.entry;
         self.state.backend.with(self.key, each, |parts| {
@@ -70,16 +65,13 @@ impl<K, P: Parts<K>> AtAll<'_, K, P> {
                 // Another one may deny the request later.
                 ask.keep |= !is_last;
                 let entered = part.at.poll_enter(entering.with(ask), cx.as_deref_mut());
-                let own = match ready!(entered) {
-                    Ok(own) => own,
-                    Err(denied) => {
-                        for part in &mut *parts {
-                            part.at.leave();
-                        }
-                        let numbered = |decision: &mut Decision| number(parts, decision, at);
-                        return Poll::Ready(Err(denied.map_decision(numbered)));
+                if let Err(denied) = ready!(entered) {
+                    for part in &mut *parts {
+                        part.at.leave();
                     }
-                };
+                    let numbered = |decision: &mut Decision| number(parts, decision, at);
+                    return Poll::Ready(Err(denied.map_decision(numbered)));
+                }
                 let mut figures = entering.figures.take();
                 if let Some(decision) = &mut figures {
                     number(parts, decision, at);
@@ -90,17 +82,16 @@ impl<K, P: Parts<K>> AtAll<'_, K, P> {
                     for other in before.iter_mut().chain(&mut rest[1..]) {
                         other.at.leave();
                     }
-                    (*passed, *strictest) = (own, figures);
+                    *strictest = figures;
                     break;
                 }
-                *passed = (*passed).max(own);
                 *strictest = match (*strictest, figures) {
                     (Some(all), Some(own)) => Some(merge(all, own)),
                     (all, own) => all.or(own),
                 };
             }
             *entering.figures = strictest.take();
-            Poll::Ready(Ok(mem::take(passed)))
+            Poll::Ready(Ok(()))
         })
     }
 }
@@ -163,15 +154,14 @@ impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
         &mut self,
         mut entering: Entering<'_>,
         cx: Option<&mut Context<'_>>,
-    ) -> Poll<Result<Passed, RateLimited>> {
+    ) -> Poll<Result<(), RateLimited>> {
         let entered = ready!(self.go_on(&mut entering, cx));
         let Entering { ask, figures, .. } = entering;
         self.state.counts.count(match &entered {
             Err(_) => Outcome::Denied,
-            Ok(passed) => match figures.filter(|_| ask.shadow) {
+            Ok(()) => match figures.filter(|_| ask.shadow) {
                 Some(shadow) if shadow.is_denied() => Outcome::ShadowDenied,
                 Some(shadow) if !shadow.is_admitted() => Outcome::ShadowWaited,
-                _ if *passed == Passed::Waited => Outcome::Waited,
                 _ => Outcome::Admitted,
             },
         });
@@ -180,9 +170,6 @@ impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
     }
 
     fn leave(&mut self) {
-        if self.progress() == Progress::Waits {
-            self.state.counts.count(Outcome::Waited);
-        }
         self.with(|parts| {
             for part in parts {
                 part.at.leave();

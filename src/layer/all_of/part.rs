@@ -45,12 +45,3 @@ impl<'a> Part<'a> {
         self.at.look(self.ask(ask))
     }
 }
-
-/// Manual impl: a gate is not `Debug`.
-impl std::fmt::Debug for Part<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Part")
-            .field("ask", &self.ask)
-            .finish_non_exhaustive()
-    }
-}
