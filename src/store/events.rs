@@ -19,7 +19,7 @@ use crate::sync::{Mutex, lock, try_lock};
 mod remote;
 
 #[cfg(feature = "cas")]
-pub(super) use self::remote::{RefusalLog, RemoteMetrics};
+pub(super) use self::remote::RemoteMetrics;
 use crate::telemetry::{as_text, log, measure};
 
 /// Counts a switch of a fallback or of a breaker.
@@ -32,16 +32,29 @@ const EVENTS: TokenBucket = TokenBucket::new(Quota::per_minute(6).burst(4));
 
 /// Limits how often an event is logged.
 #[derive(Debug, Default)]
-struct EventLimit(Mutex<Option<<TokenBucket as Algorithm>::State>>);
+pub(super) struct EventLimit(Mutex<Option<<TokenBucket as Algorithm>::State>>);
 
 impl EventLimit {
-    fn admits(&self, now: Tick) -> bool {
+    fn admits(&self, now: Tick, cost: u64) -> bool {
         // If another thread is about to log, this event is left out.
         let Some(mut state) = try_lock(&self.0) else {
             return false;
         };
         let state = state.get_or_insert_with(|| EVENTS.fresh(now));
-        EVENTS.decide(state, now, 1).is_admitted()
+        EVENTS.decide(state, now, cost).is_admitted()
+    }
+
+    /// Logs a permanent error, at most one in 40 seconds: a store refuses each of a thousand calls per second alike.
+    #[cold]
+    #[cfg(feature = "cas")]
+    pub(super) fn log_refusal(&self, store: &str, error: &StoreError) {
+        if self.admits(MonotonicClock.now(), 4) {
+            log!(
+                error,
+                [cause = as_text(error)],
+                "{store} refuses calls: an operator has to correct this"
+            );
+        }
     }
 }
 
@@ -76,7 +89,7 @@ impl SwitchLog {
 
     #[cold]
     fn log(&self, text: &dyn Display, is_to_worse: bool, cause: Option<&StoreError>) {
-        if !self.limit.admits(MonotonicClock.now()) {
+        if !self.limit.admits(MonotonicClock.now(), 1) {
             return;
         }
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
@@ -105,7 +118,7 @@ impl OverflowLog {
     /// short time ago.
     #[cold]
     pub(in crate::store) fn record(&self, now: Tick, losses: impl FnOnce() -> Losses) {
-        if !cfg!(feature = "tracing") || !self.limit.admits(now) {
+        if !cfg!(feature = "tracing") || !self.limit.admits(now, 1) {
             return;
         }
         let losses = losses();

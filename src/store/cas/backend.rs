@@ -10,7 +10,7 @@ use super::{
     calls::Calls,
     decider::{Decider, KeyCall, is_update},
     driver::{Alone, Driver, IN_FLIGHT},
-    error::Failure,
+    error::shut_down,
     inner::Inner,
     lanes::{Lane, Lanes, Waiting},
     shared::Shared,
@@ -26,7 +26,7 @@ use crate::store::{
     deadline::within,
     events::RemoteMetrics,
     quotas::{QuotaPerKey, UnderQuota, under_in_store},
-    remote::{BreakerCounts, DenyCache, RemoteKey, check_name, key_name},
+    remote::{DenyCache, RemoteKey, check_name, key_name},
 };
 use crate::sync::Ordering;
 
@@ -130,7 +130,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         }
     }
 
-    /// Whether its circuit breaker is open, and how often it opened.
+    /// Whether its circuit breaker is open.
     ///
     /// ```
     /// use tower_throttle::{Quota, TokenBucket, store::{Backend, cas::{Cas, MemoryStore}}};
@@ -139,12 +139,12 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// # async fn main() -> Result<(), tower_throttle::StoreError> {
     /// let limit = Cas::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_hour(10)));
     /// assert!(limit.decide("alice", 1).await?.is_admitted());
-    /// assert!(!limit.breaker().is_open);
+    /// assert!(!limit.is_breaker_open());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn breaker(&self) -> BreakerCounts {
-        self.inner.shared.breakers.counts()
+    pub fn is_breaker_open(&self) -> bool {
+        self.inner.shared.breakers.any_open()
     }
 
     /// The error of the last call, if it failed.
@@ -265,11 +265,10 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
             let inner = Arc::clone(self);
             runtime.spawn(Driver { inner, place }.run());
         }
-        RemoteMetrics(S::NAME).call_queued();
         Ok(async move {
             let decided = match within(deadline, reply).await {
                 Some(Ok(decided)) => decided,
-                Some(Err(_)) => Err(Failure::RuntimeShutDown.in_store(S::NAME)),
+                Some(Err(_)) => Err(shut_down(S::NAME)),
                 // The task records the failure, if the call was sent at all.
                 None => Err(inner.shared.deadline_exceeded()),
             };

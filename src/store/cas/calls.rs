@@ -7,7 +7,7 @@ use super::Runs;
 use super::{
     CasStore, Loaded, Program, Version, Write,
     decider::{KeyCall, decide},
-    error::Failure,
+    error::damaged,
     inner::Inner,
     lanes::{Place, Waiting},
     swap::{Known, plan},
@@ -147,12 +147,12 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
             let of_key: Vec<_> = places.iter().map(|place| &calls[*place].call).collect();
             let resets = of_key.iter().any(|call| call.op == Op::Reset);
             let planned = Known::read(loaded, resets)
-                .ok_or_else(|| Failure::Damaged.in_store(S::NAME))
+                .ok_or_else(|| damaged(S::NAME))
                 .and_then(|mut known| {
                     let now = loaded.server_time.unwrap_or_else(unix_now);
                     let time = (now, self.asked_at, true);
                     let planned = plan(shared, &mut known, time, |held| {
-                        decide(held, &of_key).map_err(|failure| failure.in_store(S::NAME))
+                        decide(S::NAME, held, &of_key)
                     });
                     planned.map(|(write, decisions)| (write, decisions, known.version))
                 });

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Kernels, Runs, error::Failure, record::Record, swap::Held};
+use super::{Kernels, Runs, error::damaged, record::Record, swap::Held};
 use crate::algorithm::{
     Algorithm, settings_from_bytes, settings_to_bytes, state_from_bytes, state_to_bytes,
 };
 use crate::backend::Op;
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, StoreError};
 use crate::receipt::Receipt;
 use crate::store::{apply::apply_op, remote::layout_of};
 
@@ -47,9 +47,10 @@ pub(super) const fn is_request(op: Op) -> bool {
 /// Decides on `calls`, one after the other. Returns also what has to be written before the decisions hold, if
 /// anything changes.
 pub(super) fn decide<A: Algorithm>(
+    store: &str,
     held: &Held<'_>,
     calls: &[&KeyCall<A>],
-) -> Result<(Option<Record>, Decisions), Failure> {
+) -> Result<(Option<Record>, Decisions), StoreError> {
     let (mut decisions, mut record) = (Vec::with_capacity(calls.len()), None);
     for run in calls.chunk_by(|one, other| one.decider.settings == other.decider.settings) {
         let now_held = Held {
@@ -57,7 +58,9 @@ pub(super) fn decide<A: Algorithm>(
             has_value: held.has_value || record.is_some(),
             ..*held
         };
-        let written = run[0].decider.decide_run(&now_held, run, &mut decisions)?;
+        let written = run[0]
+            .decider
+            .decide_run(store, &now_held, run, &mut decisions)?;
         record = written.or(record);
     }
     Ok((record, (held.asked_at, decisions)))
@@ -99,6 +102,7 @@ impl<A: Algorithm> Decider<A> {
     /// Decides on calls under this limit. Returns what has to be written.
     fn decide_run(
         &self,
+        store: &str,
         &Held {
             record,
             has_value,
@@ -107,20 +111,24 @@ impl<A: Algorithm> Decider<A> {
         }: &Held<'_>,
         calls: &[&KeyCall<A>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Option<Record>, Failure> {
+    ) -> Result<Option<Record>, StoreError> {
         let resets = calls.iter().any(|call| call.op == Op::Reset);
         let mut state = match self.state_of(record, now) {
             // It is replaced without being read.
             None if resets => self.algorithm.fresh(now),
-            state => state.ok_or(Failure::Damaged)?,
+            state => state.ok_or_else(|| damaged(store))?,
         };
-        let before = self.to_bytes(&state)?;
+        let to_bytes = |state: &A::State| {
+            let bytes = state_to_bytes(&self.algorithm, state);
+            bytes.ok_or_else(|| damaged(store))
+        };
+        let before = to_bytes(&state)?;
         decisions.extend(
             calls
                 .iter()
                 .map(|call| self.apply(&mut state, now, call.op)),
         );
-        let after = self.to_bytes(&state)?;
+        let after = to_bytes(&state)?;
         let forgettable_at = self.algorithm.forgettable_at(&state);
         // What a reset replaces may be unreadable. A bucket that begins with few tokens begins at the
         // reset.
@@ -162,10 +170,6 @@ impl<A: Algorithm> Decider<A> {
             decision.with_receipt(Receipt::at(now.as_nanos()))
         }
     }
-
-    fn to_bytes(&self, state: &A::State) -> Result<Vec<u8>, Failure> {
-        state_to_bytes(&self.algorithm, state).ok_or(Failure::Damaged)
-    }
 }
 
 #[cfg(test)]
@@ -187,7 +191,11 @@ mod tests {
     }
 
     /// What is to be written of `ops` on what the store holds.
-    fn written(decider: &Bucket, record: &Record, ops: &[Op]) -> Result<Option<Record>, Failure> {
+    fn written(
+        decider: &Bucket,
+        record: &Record,
+        ops: &[Op],
+    ) -> Result<Option<Record>, StoreError> {
         let calls: Vec<_> = ops
             .iter()
             .map(|op| KeyCall {
@@ -196,6 +204,7 @@ mod tests {
             })
             .collect();
         let decided = decide(
+            "store",
             &Held {
                 record,
                 has_value: *record != Record::default(),
@@ -231,7 +240,7 @@ mod tests {
         for op in [Op::Take(1), Op::Peek(0), Op::Charge(1)] {
             assert_eq!(
                 written(&decider, &record, &[op]),
-                Err(Failure::Damaged),
+                Err(damaged("store")),
                 "{op:?}"
             );
         }
@@ -273,7 +282,7 @@ mod tests {
             now: NOW,
             asked_at: NOW,
         };
-        let decided = decide(&held, &calls.each_ref());
+        let decided = decide("store", &held, &calls.each_ref());
         let decisions = decided.expect("decisions").1.1;
         let admitted: Vec<_> = decisions.iter().map(Decision::is_admitted).collect();
         assert_eq!(admitted, [true, true, true, false, true]);

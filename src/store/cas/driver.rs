@@ -77,7 +77,6 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
             let Some(mut calls) = calls else {
                 return;
             };
-            RemoteMetrics(S::NAME).calls_dequeued(calls.len());
             if S::RUNS == Runs::Scripts && calls.len() == MAX_BATCH {
                 // What repeats these calls costs the store hardly more.
                 let keys = calls.iter().map(|call| &*call.key).collect();
@@ -108,8 +107,7 @@ impl<S: CasStore, A: Algorithm> Driver<S, A> {
 /// Fails the calls that are left, if the runtime is shut down.
 impl<S: CasStore, A: Algorithm> Drop for Driver<S, A> {
     fn drop(&mut self) {
-        let abandoned = self.inner.lanes.abandon(&self.place);
-        RemoteMetrics(S::NAME).calls_dequeued(abandoned);
+        self.inner.lanes.abandon(&self.place);
     }
 }
 
@@ -181,9 +179,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     /// Further calls on some keys.
     pub(super) fn take_of(&self, place: &Place, keys: &HashSet<&str, Seeded>) -> Vec<Waiting<A>> {
         let ends_by = self.ends_by(MonotonicClock.now());
-        let more = self.lanes.take_of(place, keys, ends_by);
-        RemoteMetrics(S::NAME).calls_dequeued(more.len());
-        more
+        self.lanes.take_of(place, keys, ends_by)
     }
 
     /// Ends calls that are not awaited any more. Returns by when the others have to be done, if there are any.
@@ -270,7 +266,7 @@ impl<S: CasStore, A: Algorithm> OnKey for Round<'_, S, A> {
         _is_current: bool,
     ) -> Result<(Option<Record>, Self::Reply), StoreError> {
         let calls: Vec<_> = self.calls.iter().map(|call| &call.call).collect();
-        decide(held, &calls).map_err(|failure| failure.in_store(S::NAME))
+        decide(S::NAME, held, &calls)
     }
 }
 

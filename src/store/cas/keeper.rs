@@ -6,7 +6,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     CasStore,
-    error::Failure,
+    error::{damaged, shut_down},
     leases::{Holding, Holdings, LeasePlan, LeaseView},
     record::Record,
     shared::Shared,
@@ -87,7 +87,7 @@ impl<S: CasStore> Leases<S> {
 
     /// The error of a request whose runtime was shut down.
     pub(crate) fn stopped() -> StoreError {
-        Failure::RuntimeShutDown.in_store(S::NAME)
+        shut_down(S::NAME)
     }
 
     /// The name of a key in the store.
@@ -252,7 +252,7 @@ impl<S: CasStore, H: LeaseHolder> OnKey for Keeper<S, H> {
         let Leases { machine, life, .. } = *self.leases;
         let (now, known) = (held.now, held.has_value.then_some(&held.record.state));
         let known = known.map_or_else(|| Some(Holdings::default()), |it| Holdings::from_bytes(it));
-        let known = known.ok_or_else(|| Failure::Damaged.in_store(S::NAME))?;
+        let known = known.ok_or_else(|| damaged(S::NAME))?;
         let (view, own, at) = (
             known.view(machine, now),
             known.of(machine, now),

@@ -262,8 +262,8 @@ impl<A> Lanes<A> {
         lock(&self.state).records.remove(key)
     }
 
-    /// Ends a task, if it has not ended: the calls of its lane fail. Returns how many.
-    pub(super) fn abandon(&self, Place { lane, id }: &Place) -> usize {
+    /// Ends a task, if it has not ended: the calls of its lane fail.
+    pub(super) fn abandon(&self, Place { lane, id }: &Place) {
         let mut state = lock(&self.state);
         let is_its = state
             .lines
@@ -272,6 +272,6 @@ impl<A> Lanes<A> {
         let line = is_its.then(|| state.lines.remove(lane)).flatten();
         // Its callers wake up after the lock is released.
         drop(state);
-        line.map_or(0, |line| line.calls.len())
+        drop(line);
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use super::{CasStore, Version, contention::Contended, error::Failure, time::StoreTime};
+use super::{CasStore, Version, contention::Contended, error::too_late, time::StoreTime};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::StoreError;
 use crate::store::{
@@ -118,7 +118,7 @@ impl<S: CasStore> Shared<S> {
 
     /// The error of a call that took too long.
     pub(in crate::store) fn deadline_exceeded(&self) -> StoreError {
-        let error = Failure::Deadline(self.deadline).in_store(S::NAME);
+        let error = too_late(S::NAME, self.deadline);
         match self.store.last_error() {
             None => error,
             Some(cause) => StoreError::new(

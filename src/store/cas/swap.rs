@@ -7,7 +7,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
     CasStore, Loaded, Swapped, Value, Version,
-    error::Failure,
+    error::{damaged, lost_track},
     record::{Outcome, Record},
     shared::Shared,
 };
@@ -311,7 +311,7 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
     ) -> Result<Step<R>, StoreError> {
         let now = self.shared.time.learn(sent_at, loaded.server_time);
         let known = Known::read(loaded, what.replaces());
-        let known = known.ok_or_else(|| Failure::Damaged.in_store(S::NAME))?;
+        let known = known.ok_or_else(|| damaged(S::NAME))?;
         if known.version.is_none() {
             self.sent.retain(|sent| !sent.is_refused);
         } else {
@@ -323,7 +323,7 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
                     Outcome::NotExecuted if known.version == sent.expected => self.sent.push(sent),
                     Outcome::NotExecuted => {}
                     Outcome::Unknown if what.loses_track() => {}
-                    Outcome::Unknown => return Err(Failure::LostTrack.in_store(S::NAME)),
+                    Outcome::Unknown => return Err(lost_track(S::NAME)),
                 }
             }
         }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{EventLimit, count_switch};
+use super::count_switch;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::telemetry::{as_text, log, measure};
+use crate::telemetry::{log, measure};
 
 /// The metrics of a kind of store.
 #[derive(Clone, Copy, Debug)]
@@ -51,17 +51,6 @@ impl RemoteMetrics {
         measure!(histogram "tower_throttle_store_batch_size", ["store" = self.0], record(calls));
     }
 
-    /// A call waits to be sent.
-    pub(in crate::store) fn call_queued(self) {
-        measure!(gauge "tower_throttle_store_queue_depth", ["store" = self.0], increment(1_u32));
-    }
-
-    /// So many calls do not wait any more.
-    pub(in crate::store) fn calls_dequeued(self, calls: usize) {
-        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-        measure!(gauge "tower_throttle_store_queue_depth", ["store" = self.0], decrement(calls));
-    }
-
     /// A request was denied without a call.
     pub(in crate::store) fn denied_by_cache(self) {
         measure!(counter "tower_throttle_deny_cache_hits_total", ["store" = self.0], increment(1));
@@ -91,22 +80,5 @@ impl RemoteMetrics {
     pub(in crate::store) fn breaker_probed(self) {
         log!(debug, [], "a call probes whether {} replies", self.0);
         count_switch("breaker", "half_open");
-    }
-}
-
-/// Logs permanent errors: a store refuses each of a thousand calls per second alike.
-#[derive(Debug, Default)]
-pub(in crate::store) struct RefusalLog(EventLimit);
-
-impl RefusalLog {
-    #[cold]
-    pub(in crate::store) fn record(&self, store: &str, error: &StoreError) {
-        if self.0.admits(MonotonicClock.now()) {
-            log!(
-                error,
-                [cause = as_text(error)],
-                "{store} refuses calls: an operator has to correct this"
-            );
-        }
     }
 }

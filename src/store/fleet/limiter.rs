@@ -14,7 +14,7 @@ use crate::quota::Quota;
 use crate::store::{
     any::AnyDecision,
     cas::CasStore,
-    remote::{BreakerCounts, RemoteKey, check_name},
+    remote::{RemoteKey, check_name},
 };
 use crate::sync::{Ordering, lock};
 
@@ -127,9 +127,9 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
         lock(&self.node().progress).last_error.clone()
     }
 
-    /// Whether its circuit breaker is open, and how often it opened.
-    pub fn breaker(&self) -> BreakerCounts {
-        self.node().shared.breakers.counts()
+    /// Whether its circuit breaker is open.
+    pub fn is_breaker_open(&self) -> bool {
+        self.node().shared.breakers.any_open()
     }
 
     fn peek<K: Key + ?Sized>(&self, key: &K, cost: u64) -> Decision {

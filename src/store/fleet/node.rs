@@ -15,7 +15,11 @@ use crate::clock::{Clock, MonotonicClock, Tick, nanos, unix_now};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
 use crate::store::{
-    cas::{CasStore, Runs, error::Failure, shared::Shared},
+    cas::{
+        CasStore, Runs,
+        error::{damaged, shut_down, too_late},
+        shared::Shared,
+    },
     deadline::within,
     events::RemoteMetrics,
     remote::{RemoteKey, join_all, key_name, layout_of},
@@ -157,7 +161,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
                 Ok(Err(exchanged))
             }
             None if is_cut_off => {
-                let timed_out = || Failure::Deadline(self.wait_limit).in_store(S::NAME);
+                let timed_out = || too_late(S::NAME, self.wait_limit);
                 let last_error = lock(&self.progress).last_error.clone();
                 Err(last_error.unwrap_or_else(timed_out))
             }
@@ -174,11 +178,10 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     ) -> Result<Decision, StoreError> {
         let ends_at = asked_at.plus(self.wait_limit);
         loop {
-            let failed = |failure: Failure| failure.in_store(S::NAME);
             let ended = within(ends_at, exchanged).await;
-            let ended = ended.ok_or_else(|| failed(Failure::Deadline(self.wait_limit)))?;
+            let ended = ended.ok_or_else(|| too_late(S::NAME, self.wait_limit))?;
             // The key was forgotten, or the runtime of the task was shut down.
-            ended.map_err(|_| failed(Failure::RuntimeShutDown))??;
+            ended.map_err(|_| shut_down(S::NAME))??;
             let request = (MonotonicClock.now(), cost);
             match self.decide(hash, || Arc::clone(&name), request, true)? {
                 Ok(decision) => return Ok(decision),
@@ -205,7 +208,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         lock(&self.progress).flushes.push(sender);
         self.ensure_running()?;
         self.wake.notify_one();
-        let stopped = |_| Failure::RuntimeShutDown.in_store(S::NAME);
+        let stopped = |_| shut_down(S::NAME);
         flushed.await.map_err(stopped)?
     }
 
@@ -243,7 +246,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             runtime.spawn(Task(Arc::clone(self)).run());
             // A runtime that shuts down drops the task at once.
             if mode.load(Ordering::Acquire) == STOPPED {
-                return Err(Failure::RuntimeShutDown.in_store(S::NAME));
+                return Err(shut_down(S::NAME));
             }
         }
         Ok(())
@@ -417,7 +420,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 entry.budget.adopt(limit, reply, &time);
                 entry.wake(&Ok(()));
             } else {
-                entry.wake(&Err(Failure::Damaged.in_store(S::NAME)));
+                entry.wake(&Err(damaged(S::NAME)));
             }
         }
     }
@@ -429,7 +432,7 @@ impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
         let node = &self.0;
         node.mode.0.store(STOPPED, Ordering::Release);
         lock(&node.progress).flushes.clear();
-        let error = Failure::RuntimeShutDown.in_store(S::NAME);
+        let error = shut_down(S::NAME);
         node.keys.fail_waiters(&error, MonotonicClock.now());
     }
 }

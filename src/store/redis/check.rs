@@ -24,17 +24,6 @@ const CLUSTER_KEYS: usize = 64;
 /// The limit of the keys, which are forgotten after a minute if the check does not end.
 const LIMIT: SlidingLog = SlidingLog::new(Quota::per_minute(2));
 
-/// A check of a server.
-#[derive(Debug)]
-struct Check<'a> {
-    redis: &'a Redis,
-    /// Names the keys. They are random, so that they are spread over servers, and checks of several
-    /// machines do not meet.
-    hasher: RandomState,
-    /// How long a command may take.
-    timeout: Duration,
-}
-
 impl Redis {
     /// Checks that limits work in this server and that it keeps them, for the start of a program.
     /// Returns a warning that says what to change if it may lose limits.
@@ -60,26 +49,19 @@ impl Redis {
     /// # }
     /// ```
     pub async fn check(&self) -> Result<Option<String>, StoreError> {
-        let check = Check {
-            redis: self,
-            hasher: RandomState::new(),
-            timeout: Duration::from_secs(2).max(self.settings.deadline),
-        };
-        check.run().await
-    }
-}
-
-impl Check<'_> {
-    async fn run(&self) -> Result<Option<String>, StoreError> {
         let mut warnings = self.evictions().await;
-        let is_cluster = self.redis.connection.is_cluster();
+        let is_cluster = self.connection.is_cluster();
         let count = if is_cluster { CLUSTER_KEYS } else { KEYS };
-        let keys: Vec<_> = (0..count).map(|index| self.key(index)).collect();
+        // They are random, so that they are spread over servers, and checks of several machines do not meet. No name of
+        // a policy has a `~`.
+        let (prefix, hasher) = (&self.settings.prefix, RandomState::new());
+        let key = |index| format!("{{{prefix}:~check:{:x}}}", hasher.hash_one(index));
+        let keys: Vec<_> = (0..count).map(key).collect();
         if !is_cluster {
-            match self.call(Op::Take(1), &keys).await {
+            match self.try_script(Op::Take(1), &keys).await {
                 // Whether the cluster has several masters shows when each key is used.
                 Err(error) if error.class == ErrorClass::CrossSlot => {
-                    self.redis.stop_batching();
+                    self.stop_batching();
                     warnings.push(
                         "the server is a cluster of one master: calls are not batched, and will fail when \
                          another master has slots; connect with Redis::with_cluster"
@@ -92,7 +74,7 @@ impl Check<'_> {
         for key in keys {
             // A user may be allowed to send the text of the script, or only its digest.
             for op in [Op::Take(1), Op::Reset] {
-                let used = self.call(op, std::slice::from_ref(&key)).await;
+                let used = self.try_script(op, std::slice::from_ref(&key)).await;
                 used.map_err(|error| error.error)?;
             }
         }
@@ -100,15 +82,9 @@ impl Check<'_> {
         Ok(Some(warnings.join("; ")).filter(|text| !text.is_empty()))
     }
 
-    fn key(&self, index: usize) -> String {
-        // No name of a policy has a `~`.
-        let (prefix, number) = (&self.redis.settings.prefix, self.hasher.hash_one(index));
-        format!("{{{prefix}:~check:{number:x}}}")
-    }
-
     /// Of the servers that evict keys. None if they may not be asked.
     async fn evictions(&self) -> Vec<String> {
-        let replies = match self.send(&redis::cmd("INFO")).await {
+        let replies = match self.try_send(&redis::cmd("INFO")).await {
             Ok(Value::Map(replies)) => replies.into_iter().map(|(_, info)| info).collect(),
             Ok(reply) => vec![reply],
             Err(_) => Vec::new(),
@@ -128,19 +104,19 @@ impl Check<'_> {
     }
 
     /// Runs the script on some keys: a take by its text, a reset by its digest.
-    async fn call(&self, op: Op, keys: &[String]) -> Result<Value, CallError> {
+    async fn try_script(&self, op: Op, keys: &[String]) -> Result<Value, CallError> {
         let kernels = Kernels::of(&LIMIT);
         let args = kernels.map_or_else(Vec::new, |kernels| kernels.args(op, &LIMIT));
         let command = SCRIPT.command(op != Op::Reset, |command| {
             command.arg(keys.len()).arg(keys).arg("").arg(&args);
         });
-        self.send(&command).await
+        self.try_send(&command).await
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Value, CallError> {
-        let timeout = self.timeout;
+    async fn try_send(&self, command: &Cmd) -> Result<Value, CallError> {
+        let timeout = Duration::from_secs(2).max(self.settings.deadline);
         let ends_at = MonotonicClock.now().plus(timeout);
-        let sent = within(ends_at, self.redis.connection.send(command)).await;
+        let sent = within(ends_at, self.connection.send(command)).await;
         sent.unwrap_or_else(|| {
             let text = format!("Redis: no answer within {timeout:?}");
             Err(CallError {

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::{
     reply::ErrorClass,
-    source::{RawConnection, Source},
+    source::{CONNECT_TIMEOUT, RawConnection, Source},
 };
 use crate::error::StoreError;
 use crate::store::remote::{Connect, Connector, is_own_thread, task_runtime};
@@ -30,7 +30,7 @@ struct Target {
 
 /// The error of a call and its class.
 #[derive(Debug)]
-pub(super) struct CallError {
+pub(in crate::store) struct CallError {
     pub(super) class: ErrorClass,
     pub(super) error: StoreError,
 }
@@ -96,7 +96,8 @@ impl Connect for Target {
     const PAUSE: Duration = Duration::from_millis(50);
 
     fn timeout(&self) -> Duration {
-        self.source.connect_timeout()
+        // The client of a cluster may wait for several servers in turn.
+        CONNECT_TIMEOUT * if self.source.is_cluster() { 4 } else { 1 }
     }
 
     fn runtime(&self) -> Result<Handle, StoreError> {

@@ -60,7 +60,7 @@ impl Scripted<Replies> for Batch {
             keys: vec![None; self.part_keys().len()],
         };
         for (parts, reply) in sent {
-            let (now, seen, records) = Reply::from_redis_value(reply?)
+            let (now, seen, records) = Reply::from_redis_value(reply.map_err(|error| error.error)?)
                 .map_err(|_| StoreError::new("Redis: a reply that is not the script's", false))?;
             replies.now = replies.now.max(now);
             for ((place, index), record) in parts.into_iter().enumerate().zip(records) {

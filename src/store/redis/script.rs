@@ -1,15 +1,11 @@
 //! How programs run as scripts.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, LazyLock},
-};
+use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
 use redis::{Cmd, FromRedisValue, Value};
 
 use super::{
-    connection::{CallError, Connection, STORE},
+    connection::{CallError, STORE},
     kernel::{Kernels, Told},
     reply::ErrorClass,
     send::{Text, packed},
@@ -34,7 +30,7 @@ pub(super) static SCRIPT: LazyLock<Text> = LazyLock::new(|| {
 pub struct Script<'a, R>(pub(in crate::store) &'a dyn Scripted<R>);
 
 /// Some parts of a program, and the reply of the server that has their keys.
-pub(in crate::store) type Sent = (Vec<usize>, Result<Value, StoreError>);
+pub(in crate::store) type Sent = (Vec<usize>, Result<Value, CallError>);
 
 /// A program whose parts concern one key each.
 pub(in crate::store) trait Scripted<R>: Sync {
@@ -51,18 +47,6 @@ pub(in crate::store) trait Scripted<R>: Sync {
     fn parse(&self, sent: Vec<Sent>) -> Result<R, StoreError>;
 }
 
-impl<R> Script<'_, R> {
-    async fn send(
-        &self,
-        connection: &Arc<Connection>,
-        parts: &[usize],
-        has_all: bool,
-    ) -> Result<Value, CallError> {
-        let add_args = |command: &mut Cmd| self.0.add_args(parts, has_all, command);
-        self.0.text().send(connection, add_args).await
-    }
-}
-
 /// Manual impl: keys must not be logged.
 impl<R> fmt::Debug for Script<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,33 +61,29 @@ impl Redis {
             let message = format!("{STORE}: a program without a script");
             return Err(StoreError::new(message, false));
         };
-        let keys = script.0.part_keys();
+        let script = script.0;
+        let keys = script.part_keys();
+        let send = async |parts: Vec<usize>, has_all| {
+            let add_args = |command: &mut Cmd| script.add_args(&parts, has_all, command);
+            let reply = script.text().send(&self.connection, add_args).await;
+            (parts, reply)
+        };
         let mut groups = BTreeMap::<_, Vec<_>>::new();
         for (part, key) in keys.iter().enumerate() {
             let tag = key.split('}').next().unwrap_or(key);
             groups.entry(tag).or_default().push(part);
         }
         if self.batches() {
-            let all: Vec<_> = (0..keys.len()).collect();
-            match script.send(&self.connection, &all, true).await {
+            match send((0..keys.len()).collect(), true).await {
                 // The server is part of a cluster, and executed nothing.
-                Err(error) if error.class == ErrorClass::CrossSlot && groups.len() > 1 => {
+                (_, Err(error)) if error.class == ErrorClass::CrossSlot && groups.len() > 1 => {
                     self.stop_batching();
                 }
-                reply => {
-                    let reply = reply.map_err(|error| error.error);
-                    return script.0.parse(vec![(all, reply)]);
-                }
+                sent => return script.parse(vec![sent]),
             }
         }
-        let sending = groups.into_values().map(|parts| {
-            let script = &script;
-            async move {
-                let reply = script.send(&self.connection, &parts, false).await;
-                (parts, reply.map_err(|error| error.error))
-            }
-        });
-        script.0.parse(join_all(sending).await)
+        let sending = groups.into_values().map(|parts| send(parts, false));
+        script.parse(join_all(sending).await)
     }
 }
 
@@ -142,7 +122,7 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
     fn parse(&self, sent: Vec<Sent>) -> Result<Decided, StoreError> {
         let (mut results, mut denials) = (vec![None; self.len()], Vec::new());
         for (parts, reply) in sent {
-            let replies = replies(reply?, parts.len())?;
+            let replies = replies(reply.map_err(|error| error.error)?, parts.len())?;
             for (part, reply) in parts.into_iter().zip(replies) {
                 let run = &self.runs[part];
                 let (_, op, decider) = self.get(run[0]);

@@ -18,7 +18,7 @@ use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, expect_valid};
 use crate::store::{
     cas::{Cas, CasBuilder, Settings},
-    remote::{BreakerCounts, Breakers, check_name},
+    remote::{Breakers, check_name},
 };
 
 /// A Redis server or cluster that stores limits.
@@ -205,19 +205,19 @@ impl Redis {
         self
     }
 
-    /// The state of the circuit breakers: one, or one per range of slots of a cluster. Each
-    /// change is also logged (feature `tracing`) and counted as `tower_throttle_switches_total`
+    /// Whether a circuit breaker is open: the only one, or one of those per range of slots of a cluster. Each
+    /// change is logged (feature `tracing`) and counted as `tower_throttle_switches_total`
     /// (feature `metrics`).
     ///
     /// ```
     /// use tower_throttle::store::redis::Redis;
     ///
     /// let redis = Redis::open("redis://127.0.0.1:6379")?;
-    /// assert!(!redis.breaker().is_open);
+    /// assert!(!redis.is_breaker_open());
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
-    pub fn breaker(&self) -> BreakerCounts {
-        self.settings.breakers.counts()
+    pub fn is_breaker_open(&self) -> bool {
+        self.settings.breakers.any_open()
     }
 }
 

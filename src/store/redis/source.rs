@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
 use super::cluster;
 
 /// How long connecting to a server may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where connections come from.
 pub(super) enum Source {
@@ -42,15 +42,6 @@ impl Source {
 
     pub(super) const fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster(_))
-    }
-
-    /// How long connecting may take. The client of a cluster may wait for several servers in turn.
-    pub(super) const fn connect_timeout(&self) -> Duration {
-        if self.is_cluster() {
-            Duration::from_secs(2)
-        } else {
-            CONNECT_TIMEOUT
-        }
     }
 
     pub(super) async fn connect(&self) -> Result<RawConnection, RedisError> {

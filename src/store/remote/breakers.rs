@@ -1,12 +1,9 @@
 //! The circuit breakers of a store: one, or one per range of slots of a cluster.
 
-use super::{
-    breaker::{Breaker, BreakerCounts},
-    slots::slot_of,
-};
+use super::{breaker::Breaker, slots::slot_of};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
-use crate::store::events::{RefusalLog, RemoteMetrics, SwitchLog};
+use crate::store::events::{EventLimit, RemoteMetrics, SwitchLog};
 use crate::sync::{Mutex, lock};
 
 /// How many slots have a breaker in common, whichever servers have them.
@@ -19,7 +16,7 @@ pub(crate) struct Breakers {
     store: &'static str,
     /// The first one is of all keys, if there are no others.
     ranges: Vec<Range>,
-    refusals: RefusalLog,
+    refusals: EventLimit,
 }
 
 /// The breaker of a store, or of a range of slots.
@@ -51,7 +48,7 @@ impl Breakers {
         Self {
             store,
             ranges: labels.map(range).collect(),
-            refusals: RefusalLog::default(),
+            refusals: EventLimit::default(),
         }
     }
 
@@ -66,9 +63,8 @@ impl Breakers {
     /// An error if the breaker of a key is open and no probe is due.
     pub(crate) fn check(&self, key: &str, now: Tick) -> Result<(), StoreError> {
         let mut state = lock(&self.range_of(key).state);
-        let probes = state.breaker.counts().probes;
         if state.breaker.try_start_call(now) {
-            let is_probe = state.breaker.counts().probes != probes;
+            let is_probe = state.breaker.is_open();
             drop(state);
             if is_probe {
                 RemoteMetrics(self.store).breaker_probed();
@@ -86,6 +82,9 @@ impl Breakers {
     /// it closes the breaker, so that no caller takes a mistake for an outage.
     pub(crate) fn record_error(&self, key: &str, sent_at: Tick, error: &StoreError) {
         let failed_at = error.is_transient().then_some(sent_at);
+        if failed_at.is_none() {
+            self.refusals.log_refusal(self.store, error);
+        }
         self.record(self.range_of(key), failed_at, Some(error));
     }
 
@@ -96,17 +95,13 @@ impl Breakers {
 
     fn record(&self, range: &Range, failed_at: Option<Tick>, error: Option<&StoreError>) {
         let mut state = lock(&range.state);
-        let before = std::mem::replace(&mut state.last_error, error.cloned());
+        state.last_error = error.cloned();
         let has_switched = match failed_at {
             Some(sent_at) => state.breaker.record_failure(sent_at, MonotonicClock.now()),
             None => state.breaker.record_success(),
         };
-        let is_open = state.breaker.counts().is_open;
+        let is_open = state.breaker.is_open();
         drop(state);
-        let new = error.filter(|error| !error.is_transient() && before.as_ref() != Some(*error));
-        if let Some(error) = new {
-            self.refusals.record(self.store, error);
-        }
         if has_switched {
             RemoteMetrics(self.store).breaker_changed(&range.label, is_open);
         }
@@ -125,13 +120,10 @@ impl Breakers {
         self.ranges.iter().find_map(error_of)
     }
 
-    /// The counts of all breakers together.
-    pub(crate) fn counts(&self) -> BreakerCounts {
-        let counts = self
-            .ranges
-            .iter()
-            .map(|range| lock(&range.state).breaker.counts());
-        counts.fold(BreakerCounts::default(), BreakerCounts::plus)
+    /// Whether at least one is open.
+    pub(crate) fn any_open(&self) -> bool {
+        let is_open = |range: &Range| lock(&range.state).breaker.is_open();
+        self.ranges.iter().any(is_open)
     }
 }
 
@@ -139,7 +131,7 @@ impl Breakers {
 impl Drop for Breakers {
     fn drop(&mut self) {
         for range in &self.ranges {
-            if lock(&range.state).breaker.counts().is_open {
+            if lock(&range.state).breaker.is_open() {
                 RemoteMetrics(self.store).breaker_changed(&range.label, false);
             }
         }
@@ -166,9 +158,9 @@ mod tests {
         let refused = breakers.check(stopped, now).expect_err("it is open");
         assert!(refused.to_string().contains("the last error: no answer"));
         assert_eq!(breakers.check(other, now), Ok(()));
-        assert_eq!(breakers.counts().opened, 1);
+        assert!(breakers.any_open());
         breakers.record_success(stopped);
         assert_eq!(breakers.check(stopped, now), Ok(()));
-        assert!(!breakers.counts().is_open);
+        assert!(!breakers.any_open());
     }
 }

@@ -27,6 +27,9 @@ use crate::sync::{Mutex, lock};
 const CALLS_PER_CONNECTION: usize = 4;
 /// A connection with so many calls in a row without a reply counts as dead.
 const MAX_UNANSWERED: u32 = 3;
+/// The pause after an attempt that was refused, as an operator has to correct something first: a server may count wrong
+/// passwords.
+const AFTER_REFUSAL: Duration = Duration::from_secs(2);
 /// A younger connection to several servers is not replaced: a server that is silent does not reply on another one either.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
@@ -148,18 +151,6 @@ impl<C: Connect> Deref for Taken<C> {
     }
 }
 
-/// How long no attempt is made after one that failed: `least`, or longer if an operator has to correct
-/// something first, as a password.
-fn pause_after(error: &StoreError, least: Duration) -> Duration {
-    /// A server may count wrong passwords.
-    const AFTER_REFUSAL: Duration = Duration::from_secs(2);
-    if error.is_transient() {
-        least
-    } else {
-        AFTER_REFUSAL
-    }
-}
-
 impl<C: Connect> Connector<C> {
     pub(crate) fn new(connect: C) -> Arc<Self> {
         Arc::new(Self {
@@ -269,8 +260,11 @@ impl<C: Connect> Connector<C> {
             let is_running =
                 attempt.has_changed().is_ok() && now.since(*begun) < 2 * self.connect.timeout();
             match &*attempt.borrow() {
-                Some((at, Err(error))) if now.since(*at) < pause_after(error, C::PAUSE) => {
-                    return Err(error.clone());
+                Some((at, Err(error))) => {
+                    let refused = !error.is_transient();
+                    if now.since(*at) < if refused { AFTER_REFUSAL } else { C::PAUSE } {
+                        return Err(error.clone());
+                    }
                 }
                 None if is_running => return Ok((attempt.clone(), None)),
                 _ => {}

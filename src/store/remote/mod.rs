@@ -18,10 +18,7 @@ mod task;
 pub(crate) use self::connector::{Connect, Connector, Taken};
 #[cfg(any(feature = "postgres", feature = "cassandra"))]
 pub(crate) use self::key::is_table_name;
-pub use self::{
-    breaker::BreakerCounts,
-    key::{KeyName, RemoteKey},
-};
+pub use self::key::{KeyName, RemoteKey};
 pub(crate) use self::{
     breakers::Breakers,
     deny_cache::{Asked, DenyCache},

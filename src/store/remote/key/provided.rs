@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::{HeaderValue, Method, uri::Authority};
+use http::HeaderValue;
 
 use super::{KeyName, RemoteKey};
 use crate::key::{Client, Either, Secret};
@@ -107,19 +107,6 @@ impl RemoteKey for IpAddr {
     }
 }
 
-impl RemoteKey for Method {
-    fn write(&self, name: &mut KeyName) {
-        self.as_str().write(name);
-    }
-}
-
-/// In lower case, as hosts are compared.
-impl RemoteKey for Authority {
-    fn write(&self, name: &mut KeyName) {
-        self.as_str().to_ascii_lowercase().write(name);
-    }
-}
-
 impl<K: RemoteKey> RemoteKey for Option<K> {
     fn write(&self, name: &mut KeyName) {
         match self {
@@ -138,12 +125,6 @@ impl<K: RemoteKey> RemoteKey for [K] {
     }
 }
 
-impl<K: RemoteKey, const N: usize> RemoteKey for [K; N] {
-    fn write(&self, name: &mut KeyName) {
-        K::write_slice(self, name);
-    }
-}
-
 impl<K: RemoteKey> RemoteKey for Vec<K> {
     fn write(&self, name: &mut KeyName) {
         K::write_slice(self, name);
@@ -151,12 +132,6 @@ impl<K: RemoteKey> RemoteKey for Vec<K> {
 }
 
 impl<K: RemoteKey + ?Sized> RemoteKey for &K {
-    fn write(&self, name: &mut KeyName) {
-        (**self).write(name);
-    }
-}
-
-impl<K: RemoteKey + ?Sized> RemoteKey for Box<K> {
     fn write(&self, name: &mut KeyName) {
         (**self).write(name);
     }

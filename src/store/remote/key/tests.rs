@@ -32,8 +32,8 @@ fn short_plain_keys_are_written_verbatim() {
     assert_eq!(name(("eu", 3_u32)), "{p:q:eu,3}");
     assert_eq!(name(("eu", ("de", 3_u32))), "{p:q:eu,de,3;2}");
     assert_eq!(name(()), "{p:q:}");
-    assert_eq!(name(["a", "b"]), "{p:q:2,a,b}");
-    assert_eq!(name(b"bytes"), "{p:q:bytes}");
+    assert_eq!(name(vec!["a", "b"]), "{p:q:2,a,b}");
+    assert_eq!(name(&b"bytes"[..]), "{p:q:bytes}");
     let client = ClientIp::peer().key("2001:db8::1".parse().unwrap());
     assert_eq!(name(client), "{p:q:2001:db8::/64}");
     assert_eq!(name(Some(5_u8)), "{p:q:+,5}");
@@ -56,7 +56,7 @@ fn long_and_binary_keys_are_digested_and_bounded() {
             "{name}"
         );
     }
-    assert_eq!(name([0xff_u8, 0]).len(), 71);
+    assert_eq!(name(vec![0xff_u8, 0]).len(), 71);
     assert_eq!(name("x".repeat(64)).len(), 5 + 64 + 1);
     let sha256 = "c8687a08aa5d6ed2044328fa6a697ab8e96dc34291e8c2034ae8c38e6fcc6d65";
     assert_eq!(name("a b"), format!("{{p:q:~{sha256}}}"));
