@@ -21,7 +21,7 @@ use crate::clock::{MonotonicClock, Sleep, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
 use crate::queue::{self, Joined, Precedence, Queued};
-use crate::respond::{CostHandle, Event, Settle};
+use crate::respond::{CostHandle, Event, Settle, spread};
 
 /// What a request has of a rate limit: nothing yet, a place in line, or what it has taken.
 #[derive(Debug)]
@@ -260,7 +260,11 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     }
 
     #[cold]
-    fn deny(&self, decision: Decision) -> Entered {
+    fn deny(&self, mut decision: Decision) -> Entered {
+        if let Some(wait) = &mut decision.retry_after {
+            let number = self.rate.state.counts.read().denied;
+            *wait = spread(*wait, self.rate.jitter, number);
+        }
         let denied = self.rate.state.denial_error(self.key, decision);
         self.rate.state.record(Event::Denied(&denied), false);
         Poll::Ready(Err(denied))

@@ -384,6 +384,44 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
         expect_queue("`newest_first` without a queue", self.gate().has_line());
         self.with_gate(|rate| rate.line.order = Order::Newest)
     }
+
+    /// Spreads the times at which denied clients come back: each is told a wait that is up to `percent` longer
+    /// than the exact one, never shorter.
+    ///
+    /// Without it all clients that a window has denied come back at once when the next one begins. The same
+    /// time is in `Retry-After`, in the [`headers`](LimitLayer::headers) of the denial, in its text and in the
+    /// `RetryInfo` of gRPC. It is spread evenly: of any five clients in a row no two are told times that are
+    /// closer than a seventh of the span. In whole seconds, as in `Retry-After`, they differ only if the span is
+    /// longer than a second.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// // The next day begins in up to 86,400 s; clients come back within a tenth of that after it.
+    /// let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1))).jitter(10);
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(layer);
+    /// let mut told = Vec::new();
+    /// for _ in 0..6 {
+    ///     let response = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+    ///     told.extend(response.headers().get("retry-after").cloned());
+    /// }
+    /// assert_eq!(told.len(), 5);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If it is 0 or more than 100.
+    #[track_caller]
+    pub fn jitter(self, percent: u8) -> Self {
+        let is_valid = (1..=100).contains(&percent).then_some(percent);
+        let error = || ConfigError::out_of_range("jitter", percent, "1 to 100");
+        let percent = expect_valid(is_valid.ok_or_else(error));
+        self.with_gate(|rate| rate.jitter = percent.into())
+    }
 }
 
 /// # Panics

@@ -18,6 +18,8 @@ pub struct Rate<L> {
     queues: bool,
     /// What a request costs may be said while it is served.
     pub(super) shares_cost: bool,
+    /// How many percent longer than it has to a denied client is told to wait at most.
+    pub(super) jitter: u32,
 }
 
 impl<L> Rate<L> {
@@ -34,6 +36,7 @@ impl<L> Rate<L> {
             on_store_error: OnStoreError::default(),
             line: LineOptions::default(),
             shares_cost: false,
+            jitter: 0,
         }
     }
 

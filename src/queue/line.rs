@@ -85,7 +85,8 @@ impl Line {
 
     /// The units of the priorities down to the first that is not `counted`.
     pub(crate) fn units_of(&self, counted: impl Fn(Priority) -> bool) -> u64 {
-        let counted = { self.levels.iter() }.take_while(|(level, _)| counted(level.0));
+        let levels = self.levels.iter();
+        let counted = levels.take_while(|(level, _)| counted(level.0));
         let units: u128 = counted.map(|(_, level)| level.units).sum();
         u64::try_from(units).unwrap_or(u64::MAX)
     }

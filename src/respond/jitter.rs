@@ -1,4 +1,4 @@
-//! Times of clients that are told the same one, spread so that they do not come back together.
+//! Times that clients are told, spread so that they do not come back together.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ mod tests {
 
     /// Of any consecutive numbers: five waits of 5 s and up to 20 % more.
     ///
-    /// Shows promise 310.
+    /// Shows promises 310, 630.
     #[test]
     fn consecutive_waits_are_never_earlier_and_lie_apart() {
         let (wait, most) = (Duration::from_secs(5), Duration::from_secs(1));

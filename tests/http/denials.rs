@@ -67,23 +67,57 @@ fn told(response: &Response<String>) -> Vec<u64> {
     told
 }
 
-/// Shows promise 73.
+/// Five clients that are to wait for 50 s are told five times within the next 10 s, each of them everywhere.
+///
+/// Shows promise 630.
 #[tokio::test]
-async fn a_client_is_told_one_time_everywhere() {
+async fn denied_clients_are_told_times_that_lie_apart_and_agree_everywhere() {
     let denied = Decision::new(Verdict::Deny, 10, 0, Some(50_000_000_000), 60_000_000_000);
     let says = || RateLimitLayer::new(Global, Says(denied, vec![Quota::per_minute(10)]));
     let in_body = |_: &Request<()>, denied: &RateLimited| {
-        let wait = denied.retry_after().unwrap();
-        Response::new(format!("wait {}", wait.as_nanos().div_ceil(1_000_000_000)))
+        let wait = denied
+            .retry_after()
+            .unwrap()
+            .as_nanos()
+            .div_ceil(1_000_000_000);
+        Response::new(format!("wait {wait}"))
     };
-    let request = || Request::new(());
-    assert_eq!(told(&ask(&says(), request()).await), [50; 3]);
-    assert_eq!(told(&ask(&says(), grpc()).await), [50; 3]);
-    let body = says().respond(in_body);
-    assert_eq!(told(&ask(&body, request()).await), [50; 4]);
-    for headers in [Headers::Draft11, Headers::XRateLimitDelta] {
-        let layer = says().headers(headers);
-        assert_eq!(told(&ask(&layer, request()).await), [50; 4]);
+    macro_rules! check {
+        ($layer:expr, $places:expr, $ask:expr) => {{
+            let layer = $layer;
+            let mut seconds = Vec::new();
+            for _ in 0..5 {
+                let told = told(&ask(&layer, $ask).await);
+                assert_eq!(told.len(), $places, "{told:?}");
+                assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+                seconds.push(told[0]);
+            }
+            seconds.sort_unstable();
+            seconds
+        }};
+    }
+    let exact = check!(says().headers(Headers::Draft11), 4, Request::new(()));
+    assert_eq!(exact, [50; 5], "without it all come back at once");
+    for seconds in [
+        check!(says().jitter(20), 3, Request::new(())),
+        check!(
+            says().jitter(20).headers(Headers::Draft11),
+            4,
+            Request::new(())
+        ),
+        check!(
+            says().headers(Headers::XRateLimitDelta).jitter(20),
+            4,
+            Request::new(())
+        ),
+        check!(says().jitter(20).respond(in_body), 4, Request::new(())),
+        check!(says().jitter(20), 3, grpc()),
+    ] {
+        assert!(seconds[0] >= 50 && seconds[4] <= 60, "{seconds:?}");
+        assert!(
+            seconds.windows(2).all(|pair| pair[0] < pair[1]),
+            "{seconds:?}"
+        );
     }
 }
 
