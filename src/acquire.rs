@@ -117,11 +117,11 @@ pub(crate) trait OneKey {
         })
     }
 
-    /// Decides as of `at`, which may be over. `None` if the limit counts denials.
+    /// See [`Algorithm::take_turn`]. `None` if the limit counts denials.
     fn take_turn(&self, at: Tick, cost: u64) -> Option<Decision> {
         let taken = self.run(at, cost > 0, |algorithm, state| {
             let has_turns = !algorithm.capabilities().counts_denials;
-            has_turns.then(|| algorithm.decide(state, at, cost))
+            has_turns.then(|| algorithm.take_turn(state, at, cost))
         });
         taken.unwrap_or_else(|full| Some(self.deny(full, at)))
     }

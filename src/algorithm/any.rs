@@ -233,6 +233,7 @@ operations! {
     fn is_blocked(now: Tick) -> bool;
     change:
     fn decide(now: Tick, cost: u64) -> Decision;
+    fn take_turn(at: Tick, cost: u64) -> Decision;
     fn refund(now: Tick, cost: Cost, why: GiveBack);
     fn charge(now: Tick, cost: u64) -> Duration;
     fn ban(now: Tick, length: Duration);

@@ -114,6 +114,16 @@ impl<P: Each> Algorithm for All<P> {
             .merged(each.map(|(part, state)| part.peek(state, now, cost)))
     }
 
+    fn take_turn(&self, state: &mut P::State, at: Tick, cost: u64) -> Decision {
+        let looked = self.peek(state, at, cost);
+        if looked.is_denied() {
+            return looked;
+        }
+        let each = self.parts.each_mut(state);
+        self.parts
+            .merged(each.map(|(part, state)| part.take_turn(state, at, cost)))
+    }
+
     fn expected_wait(&self, state: &P::State, at: Tick, ahead: u64, cost: u64) -> Option<Duration> {
         let each = self.parts.each(state);
         let waits = each.map(|(part, state)| part.expected_wait(state, at, ahead, cost));

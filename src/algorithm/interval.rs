@@ -159,6 +159,15 @@ impl Interval {
         }
     }
 
+    /// Corrects the state of a line whose request was taken `at` a moment that was rounded up from an
+    /// `exact` one: the fraction is not lost.
+    pub(super) fn correct(&self, state: &mut ExactNanos, exact: ExactNanos, at: Tick) {
+        if *state != exact && exact.fraction > 0 && exact.ceil() == at.as_nanos() {
+            let rounded = self.sub(ExactNanos::from_tick(at), exact);
+            *state = self.sub(*state, rounded);
+        }
+    }
+
     /// `due + span`; saturates at `NEVER`.
     #[inline]
     pub(super) const fn add(&self, due: ExactNanos, span: ExactNanos) -> ExactNanos {

@@ -248,6 +248,24 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`reserve`].
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision;
 
+    /// Decides on a request that has waited for the moment `at`, which was planned, and rounded up to a whole
+    /// nanosecond. The fraction is not lost, so that a line that asks again and again is as fast as the limit.
+    ///
+    /// ```
+    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::{Quota, TokenBucket, clock::Tick};
+    ///
+    /// // A third of a second each.
+    /// let bucket = TokenBucket::new(Quota::per_second(3).burst(1));
+    /// let mut state = bucket.fresh(Tick::ZERO);
+    /// for turn in [0, 333_333_334, 666_666_667, 1_000_000_000] {
+    ///     assert!(bucket.take_turn(&mut state, Tick::from_nanos(turn), 1).is_admitted());
+    /// }
+    /// ```
+    fn take_turn(&self, state: &mut Self::State, at: Tick, cost: u64) -> Decision {
+        self.decide(state, at, cost)
+    }
+
     /// The decision that [`decide`](Self::decide) would return, taking nothing.
     ///
     /// `remaining` and `reset_after` are those of the state as it is.
@@ -264,8 +282,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// How long after `at` a request can take `cost`, if requests that cost `ahead` together go before it.
     /// `None` if it never can.
     ///
-    /// It is never too long, and exact if the costs fill each window, as costs of 1 do: but for the fraction of a
-    /// nanosecond by which each turn is rounded up.
+    /// It is exact if the costs fill each window, as costs of 1 do, and never too long.
     ///
     /// ```
     /// use std::time::Duration;

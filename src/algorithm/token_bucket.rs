@@ -260,6 +260,15 @@ impl Algorithm for TokenBucket {
         decision
     }
 
+    fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
+        let exact = *state;
+        let decision = self.decide(state, at, cost);
+        if self.step == 0 {
+            self.bucket.interval.correct(state, exact, at);
+        }
+        decision
+    }
+
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
         let cost = Cost::new(cost.units, self.refilled_at(cost.at));
         self.bucket.refund(state, self.refilled_at(now), cost, why);

@@ -276,6 +276,13 @@ impl Algorithm for WarmUp {
         self.decision(Verdict::Admit, *state, now, None)
     }
 
+    fn take_turn(&self, state: &mut WarmUpState, at: Tick, cost: u64) -> Decision {
+        let exact = state.next_free;
+        let decision = self.decide(state, at, cost);
+        self.interval.correct(&mut state.next_free, exact, at);
+        decision
+    }
+
     /// Puts the permits back, and frees the line of what is left of the time that they cost; of a turn that is not
     /// used only if it is the last. Nothing is left after the time of a warm service: until then the line was not
     /// free since the cost was taken, so that the store says what it cost.

@@ -99,7 +99,7 @@ impl<A: Algorithm> Model<A> {
             let (mut at, mut state) = (self.asked, self.state.clone());
             let taken = loop {
                 let (turn, cost) = (Tick::from_nanos(at), first.job.1);
-                let decision = self.algorithm.decide(&mut state, turn, cost);
+                let decision = self.algorithm.take_turn(&mut state, turn, cost);
                 match decision.retry_after {
                     _ if decision.is_admitted() => break Some(true),
                     None => break Some(false),
@@ -152,7 +152,7 @@ impl<A: Algorithm> Model<A> {
         let ahead: u64 = self.waiting[..place].iter().map(|one| one.job.1).sum();
         let at = Tick::from_nanos(now);
         let wait = if ahead == 0 || self.mistake == Mistake::Overtakes {
-            let decision = self.algorithm.decide(&mut self.state, at, cost);
+            let decision = self.algorithm.take_turn(&mut self.state, at, cost);
             if decision.is_admitted() {
                 return self.end(job, true, now);
             }

@@ -84,6 +84,10 @@ impl<A: Algorithm> Algorithm for Keyed<A> {
         self.on(state, now, |own, state| own.decide(state, now, cost))
     }
 
+    fn take_turn(&self, state: &mut KeyedState<A>, at: Tick, cost: u64) -> Decision {
+        self.on(state, at, |own, state| own.take_turn(state, at, cost))
+    }
+
     fn peek(&self, state: &KeyedState<A>, now: Tick, cost: u64) -> Decision {
         self.look(state.clone(), now, |own, state| own.peek(state, now, cost))
     }
