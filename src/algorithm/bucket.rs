@@ -59,7 +59,6 @@ impl Bucket {
         }
     }
 
-    #[inline(never)]
     fn take_with_fraction(
         &self,
         mut state: ExactNanos,

@@ -164,7 +164,6 @@ where
     G: Exit<K::Key, S::Response>,
 {
     /// Polls step after step until one is pending.
-    #[inline(never)]
     fn poll_steps(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<G::Response, S::Error>>
     where
         G: Enter<K::Key>,

@@ -85,11 +85,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
 
     /// Decides on one request of `cost`. Takes either the whole cost or nothing. A cost of 0 takes
     /// nothing and is admitted.
-    #[expect(
-        clippy::inline_always,
-        reason = "lets the compiler drop the figures that a caller does not read"
-    )]
-    #[inline(always)]
+    #[inline]
     pub fn check(&self, cost: u64) -> Decision {
         let now = self.clock.now();
         let mut held = lock(&self.held);

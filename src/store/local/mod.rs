@@ -96,11 +96,7 @@ impl<A: Algorithm> Local<A> {
 impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Decides on one request of `cost`. Takes either the whole cost or nothing. A cost of 0 takes
     /// nothing and is admitted.
-    #[expect(
-        clippy::inline_always,
-        reason = "lets the compiler drop the figures that a caller does not read"
-    )]
-    #[inline(always)]
+    #[inline]
     pub fn check<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let entry = self.entry(key);
         entry.decide_quickly(cost, |_, decision| decision, |now| entry.decide(now, cost))
