@@ -110,8 +110,12 @@ impl Breakers {
         } else {
             "replies again: the circuit breaker is closed"
         };
-        let text = format_args!("{} {to}", self.store);
-        range.log.record(&text, is_open, error, has_switched);
+        range.log.record(
+            &format_args!("{} {to}", self.store),
+            is_open,
+            error,
+            has_switched,
+        );
     }
 
     /// The error of the last call to a server, if it failed.
