@@ -7,7 +7,7 @@
 mod breaker;
 mod breakers;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
-mod connector;
+pub(crate) mod connector;
 mod deny_cache;
 mod key;
 mod layout;
@@ -15,7 +15,7 @@ mod slots;
 mod task;
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
-pub(crate) use self::connector::{Connect, Connector, Taken};
+pub(crate) use self::connector::{Connect, Connector};
 #[cfg(any(feature = "postgres", feature = "cassandra"))]
 pub(crate) use self::key::is_table_name;
 pub use self::key::{KeyName, RemoteKey};

@@ -14,7 +14,7 @@ use tokio_postgres::{
 
 use super::error::Failed;
 use crate::error::StoreError;
-use crate::store::remote::{Connect, Connector, Taken, task_runtime};
+use crate::store::remote::{Connect, Connector, connector::Taken, task_runtime};
 use crate::sync::{Mutex, lock};
 
 const DEFAULT_SIZE: usize = 4;
