@@ -4,8 +4,7 @@
 //! That runtime may not be driven any more, or be busy, so a thread of this crate fires a little later if it does not.
 //! If it is late, that thread serves all until another request is polled.
 
-use std::task::Waker;
-use std::time::Duration;
+use std::{task::Waker, time::Duration};
 
 use super::runtime::{IS_PAUSABLE, RuntimeTimer};
 use super::sleepers::SleepUntil;
@@ -44,11 +43,15 @@ impl Alarm {
 
     /// Makes it fire in the runtime of the caller, if it is in one, once it is set again.
     pub(crate) fn serve_caller(&mut self) {
-        let served = self.runtime.take().filter(RuntimeTimer::serves_caller);
-        self.runtime = served.or_else(|| {
+        let is_served = self.runtime.as_ref().map(RuntimeTimer::serves_caller);
+        if is_served == Some(true) {
+            return;
+        }
+        self.runtime = RuntimeTimer::of_caller();
+        // If no runtime has served it, the thread goes on with what it is set to.
+        if is_served.is_some() || self.runtime.is_some() {
             self.at = Tick::MAX;
-            RuntimeTimer::of_caller()
-        });
+        }
     }
 
     /// Whether it has to be set to fire at `at`.
@@ -85,5 +88,33 @@ impl Alarm {
         self.thread.reset(at.plus(late), &self.waker);
         self.at = at;
         true
+    }
+}
+
+#[cfg(all(test, not(tower_throttle_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_outside_of_a_runtime_leaves_the_thread_as_it_is_set() {
+        let mut alarm = Alarm::new(Waker::noop().clone());
+        let at = MonotonicClock.now().plus(Duration::from_secs(60));
+        alarm.serve_caller();
+        assert!(alarm.set(at));
+        alarm.serve_caller();
+        assert!(!alarm.is_late_for(at));
+    }
+
+    #[cfg(feature = "tokio")]
+    #[tokio::test]
+    async fn a_request_in_a_runtime_is_served_by_its_timers_once_it_is_set_again() {
+        let mut alarm = Alarm::new(Waker::noop().clone());
+        let at = MonotonicClock.now().plus(Duration::from_secs(60));
+        assert!(alarm.set(at));
+        alarm.serve_caller();
+        assert!(alarm.is_late_for(at) && alarm.set(at));
+        assert!(alarm.runtime.is_some());
+        alarm.serve_caller();
+        assert!(!alarm.is_late_for(at));
     }
 }

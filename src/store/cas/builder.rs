@@ -77,7 +77,7 @@ impl<S: CasStore> CasBuilder<S> {
         self
     }
 
-    /// Sets of how many keys the last record is kept, by default 10,000. The next decision on such a
+    /// Sets of about how many keys the last record is kept, by default 10,000. The next decision on such a
     /// key needs one round trip instead of two. With zero, every decision reads the store first, except for calls
     /// that wait for each other.
     ///

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    hash::BuildHasher,
     ops::RangeInclusive,
     sync::Arc,
 };
@@ -13,8 +14,9 @@ use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::local::Seeded;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
+const SHARDS: u64 = 16;
 /// Further calls are refused.
 const MAX_QUEUED: usize = 100_000;
 
@@ -45,11 +47,8 @@ pub(super) struct Waiting<A> {
 impl<A> Waiting<A> {
     /// Whether it still has to be done.
     pub(super) fn is_wanted(&self, now: Tick) -> bool {
-        let is_dropped = self
-            .reply_tx
-            .as_ref()
-            .is_some_and(oneshot::Sender::is_closed);
-        self.deadline > now && !is_dropped
+        let reply_tx = self.reply_tx.as_ref();
+        self.deadline > now && !reply_tx.is_some_and(oneshot::Sender::is_closed)
     }
 
     /// Ends it.
@@ -91,13 +90,14 @@ struct Line<A> {
 /// The calls of all keys.
 #[derive(Debug)]
 pub(super) struct Lanes<A> {
-    state: Mutex<State<A>>,
-    /// Of how many keys without calls the last record is kept.
+    shards: Box<[Mutex<Shard<A>>]>,
+    hasher: Seeded,
+    /// Of about how many keys without calls the last record is kept, or up to twice as many.
     cached: usize,
 }
 
 #[derive(Debug)]
-struct State<A> {
+struct Shard<A> {
     lines: HashMap<Lane, Line<A>, Seeded>,
     /// The last records of keys without calls. They save a read: as long as no other machine changes the key, a write is
     /// enough.
@@ -125,22 +125,27 @@ impl<A> Line<A> {
 }
 
 impl<A> Lanes<A> {
-    /// Keeps the records of up to `cached` keys without calls.
+    /// Keeps the records of about `cached` keys without calls, or up to twice as many.
     pub(super) fn new(cached: usize) -> Self {
         Self {
-            state: Mutex::new(State {
-                lines: HashMap::default(),
-                records: HashMap::default(),
-                next_task: 0,
-            }),
+            shards: (0..SHARDS)
+                .map(|_| {
+                    Mutex::new(Shard {
+                        lines: HashMap::default(),
+                        records: HashMap::default(),
+                        next_task: 0,
+                    })
+                })
+                .collect(),
+            hasher: Seeded::default(),
             cached,
         }
     }
 
     /// Lets a caller send its call itself, if nothing else happens in the lane. [`leave`](Self::leave) ends that.
     pub(super) fn enter_alone(&self, lane: &Lane, now: Tick, ends_by: Tick) -> bool {
-        let mut state = lock(&self.state);
-        let line = state.lines.entry(lane.clone()).or_insert_with(Line::new);
+        let mut shard = self.shard(lane);
+        let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
         let is_alone = line.calls.is_empty()
             && line.tasks.iter().all(|task| task.ends_by < now)
             && line.alone_until.is_none_or(|until| until < now);
@@ -152,11 +157,11 @@ impl<A> Lanes<A> {
 
     /// The call of a caller has ended.
     pub(super) fn leave(&self, lane: &Lane) {
-        let mut state = lock(&self.state);
-        if let Some(line) = state.lines.get_mut(lane) {
+        let mut shard = self.shard(lane);
+        if let Some(line) = shard.lines.get_mut(lane) {
             line.alone_until = None;
             if line.is_idle() && line.calls.is_empty() {
-                state.lines.remove(lane);
+                shard.lines.remove(lane);
             }
         }
     }
@@ -172,10 +177,10 @@ impl<A> Lanes<A> {
         most: usize,
         (now, ends_by): (Tick, Tick),
     ) -> Result<Option<Place>, Waiting<A>> {
-        let mut state = lock(&self.state);
-        let id = state.next_task;
-        state.next_task += 1;
-        let line = state.lines.entry(lane.clone()).or_insert_with(Line::new);
+        let mut shard = self.shard(lane);
+        let id = shard.next_task;
+        shard.next_task += 1;
+        let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
         if line.calls.len() >= MAX_QUEUED {
             return Err(call);
         }
@@ -203,8 +208,8 @@ impl<A> Lanes<A> {
         ends_by: Tick,
         known: &mut Option<Known>,
     ) -> Option<Vec<Waiting<A>>> {
-        let mut state = lock(&self.state);
-        let line = state.lines.get_mut(lane)?;
+        let mut shard = self.shard(lane);
+        let line = shard.lines.get_mut(lane)?;
         let waiting = line.calls.len();
         let other = line.tasks.iter().find(|task| task.id != *id);
         let even = other.map_or(waiting, |other| (waiting + other.serves).div_ceil(2));
@@ -216,14 +221,14 @@ impl<A> Lanes<A> {
         }
         line.tasks.retain(|task| task.id != *id);
         if line.is_idle() {
-            state.lines.remove(lane);
+            shard.lines.remove(lane);
         }
         if let (Lane::Key(key), Some(known), 1..) = (lane, known.take(), self.cached) {
-            if state.records.len() >= self.cached {
+            if shard.records.len() >= self.cached.div_ceil(8) {
                 // All at once: those that are used come back.
-                state.records.clear();
+                shard.records.clear();
             }
-            state.records.insert(Arc::clone(key), known);
+            shard.records.insert(Arc::clone(key), known);
         }
         None
     }
@@ -235,8 +240,8 @@ impl<A> Lanes<A> {
         keys: &HashSet<&str, Seeded>,
         ends_by: Tick,
     ) -> Vec<Waiting<A>> {
-        let mut state = lock(&self.state);
-        let Some(line) = state.lines.get_mut(&place.lane) else {
+        let mut shard = self.shard(&place.lane);
+        let Some(line) = shard.lines.get_mut(&place.lane) else {
             return Vec::new();
         };
         if let Some(task) = line.task(place.id) {
@@ -250,8 +255,8 @@ impl<A> Lanes<A> {
 
     /// The number of calls that are queued in a lane.
     pub(super) fn waiting(&self, lane: &Lane) -> usize {
-        let state = lock(&self.state);
-        state.lines.get(lane).map_or(0, |line| line.calls.len())
+        let shard = self.shard(lane);
+        shard.lines.get(lane).map_or(0, |line| line.calls.len())
     }
 
     /// The last record of a key that had no calls.
@@ -259,19 +264,22 @@ impl<A> Lanes<A> {
         let Lane::Key(key) = lane else {
             return None;
         };
-        lock(&self.state).records.remove(key)
+        self.shard(lane).records.remove(key)
     }
 
     /// Ends a task, if it has not ended: the calls of its lane fail.
     pub(super) fn abandon(&self, Place { lane, id }: &Place) {
-        let mut state = lock(&self.state);
-        let is_its = state
-            .lines
-            .get_mut(lane)
-            .is_some_and(|line| line.task(*id).is_some());
-        let line = is_its.then(|| state.lines.remove(lane)).flatten();
+        let mut shard = self.shard(lane);
+        let is_its = |line: &mut Line<A>| line.task(*id).is_some();
+        let is_its = shard.lines.get_mut(lane).is_some_and(is_its);
+        let line = is_its.then(|| shard.lines.remove(lane));
         // Its callers wake up after the lock is released.
-        drop(state);
+        drop(shard);
         drop(line);
+    }
+
+    fn shard(&self, lane: &Lane) -> MutexGuard<'_, Shard<A>> {
+        let shard = self.hasher.hash_one(lane) % SHARDS;
+        lock(&self.shards[usize::try_from(shard).unwrap_or_default()])
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    sync::{Notify, oneshot},
+    task::JoinSet,
+};
 
 use super::batch::{Batch, Replies};
 use super::cas::{Flight, exchange};
@@ -22,7 +25,7 @@ use crate::store::{
     },
     deadline::within,
     events::RemoteMetrics,
-    remote::{RemoteKey, join_all, key_name, layout_of},
+    remote::{RemoteKey, key_name, layout_of},
 };
 use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
 
@@ -386,31 +389,41 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
     async fn send(&self) -> Result<(), StoreError> {
         let node = &self.0;
         let flights = lock(&node.progress).flights.clone();
-        let sending = flights.iter().map(|flight| async move {
-            let sent = MonotonicClock.now();
-            let result = exchange(&node.shared, flight).await;
-            RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
-            self.adopt(flight, &result?, sent);
-            Ok(())
-        });
-        join_all(sending).await.into_iter().collect()
+        let mut sending = JoinSet::new();
+        for flight in flights {
+            let node = Arc::clone(node);
+            sending.spawn(async move {
+                let sent = MonotonicClock.now();
+                let result = exchange(&node.shared, &flight).await;
+                RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
+                node.adopt(&flight, &result?, sent);
+                Ok(())
+            });
+        }
+        while let Some(joined) = sending.join_next().await {
+            let failed = |error| StoreError::new(format!("{}: {error}", S::NAME), true);
+            joined.map_err(failed)??;
+        }
+        Ok(())
     }
+}
 
+impl<S: CasStore, A: Algorithm> Node<S, A> {
     /// Takes in the replies to a batch.
     fn adopt(&self, flight: &Arc<Flight>, replies: &Replies, sent: Tick) {
-        let (node, received) = (&self.0, MonotonicClock.now());
+        let received = MonotonicClock.now();
         let time = StoreTime {
             begun: flight.begun,
             sent,
             received,
             at: replies.now,
         };
-        let mut progress = lock(&node.progress);
+        let mut progress = lock(&self.progress);
         progress.flights.retain(|other| !Arc::ptr_eq(other, flight));
         progress.time = Some(time);
         progress.exchanged += flight.hashes.len() as u64;
         for (hash, reply) in flight.hashes.iter().zip(&replies.keys) {
-            let mut shard = node.keys.shard(*hash);
+            let mut shard = self.keys.shard(*hash);
             let Shard { limit, keys } = &mut *shard;
             let Some(entry) = keys.get_mut(hash) else {
                 continue;

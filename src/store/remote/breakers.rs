@@ -110,12 +110,8 @@ impl Breakers {
         } else {
             "replies again: the circuit breaker is closed"
         };
-        range.log.record(
-            &format_args!("{} {to}", self.store),
-            is_open,
-            error,
-            has_switched,
-        );
+        let (store, log) = (self.store, &range.log);
+        log.record(&format_args!("{store} {to}"), is_open, error, has_switched);
     }
 
     /// The error of the last call to a server, if it failed.

@@ -70,12 +70,9 @@ pub(super) fn ttl_seconds(ttl: Duration, now: u64) -> i32 {
 }
 
 fn quoted(table: &str) -> Result<String, ConfigError> {
+    let is_name = |part| is_table_name(part, MAX_NAME);
     match table.split_once('.') {
-        Some((keyspace, name))
-            if [keyspace, name]
-                .iter()
-                .all(|part| is_table_name(part, MAX_NAME)) =>
-        {
+        Some((keyspace, name)) if is_name(keyspace) && is_name(name) => {
             Ok(format!("\"{keyspace}\".\"{name}\""))
         }
         _ => Err(ConfigError::out_of_range(

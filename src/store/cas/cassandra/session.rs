@@ -175,11 +175,8 @@ impl Connect for Table {
 
     /// Its runtime runs.
     fn is_open(&self, prepared: &Prepared) -> bool {
-        let has_ended = prepared
-            .runtime
-            .as_ref()
-            .is_some_and(AbortHandle::is_finished);
-        !has_ended
+        let runtime = prepared.runtime.as_ref();
+        !runtime.is_some_and(AbortHandle::is_finished)
     }
 
     async fn connect(&self) -> Result<Prepared, StoreError> {
