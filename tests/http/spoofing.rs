@@ -39,6 +39,12 @@ IPv6 | 10.0.0.1 | forwarded: for="[2001:db8::1]:4711", for=10.0.0.2 | 2001:db8::
 a quote that the client did not close | 10.0.0.1 | forwarded: for="6.6.6.6, for=192.0.2.1 | 192.0.2.1
 an unclosed quote in a line of its own | 10.0.0.1 | forwarded: for="\ && forwarded: for=192.0.2.1, for=10.0.0.2 | 192.0.2.1
 a comma in a quoted host | 10.0.0.1 | forwarded: for=192.0.2.1;host="a,for=6.6.6.6" | 192.0.2.1
+a comma before an escaped quote | 10.0.0.1 | forwarded: for=192.0.2.1;host="a,b\"" | 192.0.2.1
+a quote after an escaped backslash | 10.0.0.1 | forwarded: for=192.0.2.1;host="a,b\\" | 192.0.2.1
+a `for` in a quoted host | 10.0.0.1 | forwarded: host="a;for=6.6.6.6";for=192.0.2.1 | 192.0.2.1
+a `for` after an escaped quote | 10.0.0.1 | forwarded: host="a\";for=6.6.6.6";for=192.0.2.1 | 192.0.2.1
+a backslash outside of quotes | 10.0.0.1 | forwarded: host=\";for=6.6.6.6 | 10.0.0.1
+another case, after other pairs | 10.0.0.1 | forwarded: proto=http; For=192.0.2.1 | 192.0.2.1
 an element with two `for` is invalid | 10.0.0.1 | forwarded: for=6.6.6.6;for=192.0.2.1 | 10.0.0.1
 an obfuscated client counts against the proxy | 10.0.0.1 | forwarded: for=6.6.6.6, for=_hidden, for=10.0.0.2 | 10.0.0.2
 another header | 10.0.0.1 | x-forwarded-for: 6.6.6.6 | 10.0.0.1
