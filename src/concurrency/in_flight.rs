@@ -31,7 +31,7 @@ use crate::layer::{
     Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, OnStoreError, Progress, State, Told,
     rename,
 };
-use crate::queue::{Joined, Order, Queued};
+use crate::queue::{Joined, Order, Place};
 use crate::respond::{Event, Policies};
 
 /// A limit on concurrency as a layer has it. `H` says how long a request is in flight, and `P` where the permits
@@ -76,7 +76,7 @@ enum Stage {
     /// It has not asked.
     #[default]
     New,
-    Waits(Queued, PermitRequest),
+    Waits(Place, PermitRequest),
     Has(Ticket),
     Nothing,
 }
@@ -238,7 +238,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtGate for AtInFlight<'_, K, H, P> {
 
     fn leave(&mut self) {
         match mem::replace(self.stage, Stage::Nothing) {
-            Stage::Waits(queued, request) => self.gate.permits().leave(request, &queued),
+            Stage::Waits(queued, request) => self.gate.permits().leave(request, queued),
             // The service has not had the request, so it is no sample.
             Stage::Has(mut ticket) => ticket.started = None,
             Stage::New | Stage::Nothing => {}
@@ -336,7 +336,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             true => options.queue.into(),
             false => 0,
         };
-        let of_key = PermitsOfKey {
+        let of_key = || PermitsOfKey {
             permits: Arc::clone(permits),
             id: request.id,
             reserve: options.reserve,
@@ -354,7 +354,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             let queue = if ask.shadow { 0 } else { options.queue };
             let line = (queue, options.reserve);
             if let Err(error) = gate.source.ask(self.key, permits, request, line) {
-                permits.leave(request, &queued);
+                permits.leave(request, queued);
                 return Poll::Ready(gate.fail(ask, error));
             }
         } else {
@@ -403,7 +403,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             return Poll::Pending;
         };
         let (permits, request) = (gate.permits(), *request);
-        let ended = ready!(permits.lines.poll(request.id, queued, cx.waker()));
+        let ended = ready!(permits.lines.poll(request.id, *queued, cx.waker()));
         *self.stage = Stage::Nothing;
         match ended {
             Ok(_) => {}

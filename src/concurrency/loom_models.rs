@@ -12,7 +12,7 @@ use super::permits::Permits;
 use super::request::PermitRequest;
 use crate::clock::Tick;
 use crate::key::Priority;
-use crate::queue::{Joined, Order, Queued};
+use crate::queue::{Joined, Order, Place};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The only key.
@@ -37,12 +37,12 @@ impl Wake for TestWaker {
 }
 
 /// Takes a permit or a place in line, as the service does.
-fn enter(permits: &Arc<Permits>) -> Result<Permit, Queued> {
+fn enter(permits: &Arc<Permits>) -> Result<Permit, Place> {
     let permit = || Permit::new(Arc::clone(permits), REQUEST);
     if permits.lines.waiting() == 0 && permits.table.take(REQUEST).is_ok() {
         return Ok(permit());
     }
-    let of_key = PermitsOfKey {
+    let of_key = || PermitsOfKey {
         permits: Arc::clone(permits),
         id: ID,
         reserve: (Priority::HIGH, 0),
@@ -58,7 +58,7 @@ fn enter(permits: &Arc<Permits>) -> Result<Permit, Queued> {
 }
 
 /// Waits for the permit of a place, and is polled again only when it is woken.
-fn wait(permits: &Arc<Permits>, queued: &Queued) -> Permit {
+fn wait(permits: &Arc<Permits>, queued: Place) -> Permit {
     let sleeper = Arc::new(TestWaker(Mutex::new(false), Condvar::new()));
     let waker = Waker::from(Arc::clone(&sleeper));
     loop {
@@ -76,7 +76,7 @@ fn wait(permits: &Arc<Permits>, queued: &Queued) -> Permit {
 
 /// One request from its permit to its end. `in_flight` never exceeds `limit`.
 fn serve(permits: &Arc<Permits>, in_flight: &AtomicU64, limit: u64) {
-    let permit = enter(permits).unwrap_or_else(|queued| wait(permits, &queued));
+    let permit = enter(permits).unwrap_or_else(|queued| wait(permits, queued));
     assert!(in_flight.fetch_add(1, Ordering::Relaxed) < limit);
     in_flight.fetch_sub(1, Ordering::Relaxed);
     drop(permit);
@@ -120,8 +120,8 @@ fn loom_a_waiter_that_leaves_passes_its_permit_on() {
         };
         let releases = thread::spawn(move || drop(first));
         let there = Arc::clone(&permits);
-        let leaves = thread::spawn(move || there.leave(REQUEST, &second));
-        drop(wait(&permits, &third));
+        let leaves = thread::spawn(move || there.leave(REQUEST, second));
+        drop(wait(&permits, third));
         releases.join().unwrap();
         leaves.join().unwrap();
         assert_at_rest(&permits);
@@ -141,7 +141,7 @@ fn loom_a_higher_limit_wakes_the_waiters() {
             thread::spawn(move || permits.set_limit(2).expect("it is not adaptive"))
         };
         // `first` is still in flight.
-        drop(enter(&permits).unwrap_or_else(|queued| wait(&permits, &queued)));
+        drop(enter(&permits).unwrap_or_else(|queued| wait(&permits, queued)));
         grows.join().unwrap();
         drop(first);
         assert_at_rest(&permits);

@@ -8,7 +8,7 @@ use super::table::PermitTable;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::ConfigError;
 use crate::key::Priority;
-use crate::queue::{Lines, Order, Queued};
+use crate::queue::{Lines, Order, Place};
 use crate::sync::{Mutex, lock};
 
 /// The permits of all keys of a [`ConcurrencyLimitLayer`](super::ConcurrencyLimitLayer). A
@@ -87,7 +87,7 @@ impl Permits {
     }
 
     /// Leaves the line. A permit that was granted at the last moment is released.
-    pub(super) fn leave(&self, request: PermitRequest, queued: &Queued) {
+    pub(super) fn leave(&self, request: PermitRequest, queued: Place) {
         if self.lines.leave(request.id, queued).is_some() {
             self.release(request);
         }

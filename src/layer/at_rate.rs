@@ -20,7 +20,7 @@ use crate::backend::{Backend, Op};
 use crate::clock::{MonotonicClock, Sleep, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
-use crate::queue::{self, Joined, Precedence, Queued};
+use crate::queue::{self, Joined, Place, Precedence};
 use crate::respond::{CostHandle, Event, Settle, spread};
 
 /// What a request has of a rate limit: nothing yet, a place in line, or what it has taken.
@@ -33,7 +33,7 @@ enum Stage<F> {
     New,
     Has(Ticket),
     /// In the line of its key, with its cost and the wait that was expected when it joined.
-    InLine(Queued, u64, Duration),
+    InLine(Place, u64, Duration),
     /// Boxed: it would be most of the response future, and few requests need it.
     Rare(Box<Rare<F>>),
     /// It has nothing that is needed.
@@ -130,8 +130,11 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             priority: ask.weight.priority,
             order: line.order,
         };
-        let (key, backend) = (self.key.clone(), Arc::clone(&state.backend));
-        let (line_id, of_key) = (state.line_id(self.key), LimitOf { key, backend });
+        let of_key = || LimitOf {
+            key: self.key.clone(),
+            backend: Arc::clone(&state.backend),
+        };
+        let line_id = state.line_id(self.key);
         let (lines, cost) = (&state.lines, ask.weight.cost);
         let joined = lines.join(line_id, of_key, cost, place, most, until);
         Some(match joined {
@@ -199,7 +202,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         let (state, ask) = (&self.rate.state, entering.ask);
         if let Stage::InLine(queued, _, wait) = self.stage {
             let line_id = state.line_id(self.key);
-            let ended = ready!(state.lines.poll(line_id, queued, cx.waker()));
+            let ended = ready!(state.lines.poll(line_id, *queued, cx.waker()));
             let verdict = Verdict::Wait(*wait);
             *self.stage = Stage::Nothing;
             let receipt = match ended {
@@ -394,7 +397,7 @@ where
         let rare = match mem::replace(self.stage, Stage::Nothing) {
             Stage::Has(ticket) => return state.settle(self.key, ticket, Settle::Refund),
             Stage::InLine(queued, cost, _) => {
-                let receipt = state.lines.leave(state.line_id(self.key), &queued);
+                let receipt = state.lines.leave(state.line_id(self.key), queued);
                 let ticket = Ticket { cost, receipt };
                 return state.settle(self.key, ticket, Settle::Refund);
             }

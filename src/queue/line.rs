@@ -2,38 +2,41 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    mem,
-    sync::Arc,
+    collections::{BTreeSet, HashMap, VecDeque},
     task::{Poll, Waker},
     time::Duration,
 };
+
+use foldhash::fast::FixedState;
 
 use super::{Order, Precedence};
 use crate::clock::Tick;
 use crate::key::Priority;
 use crate::receipt::Receipt;
-use crate::sync::{Mutex, lock};
 
 /// Waiters of the highest priority first, and those of one priority in the order of their arrival, or
 /// the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     /// At most 100, which stay as long as the line.
-    levels: BTreeMap<Reverse<Priority>, Level>,
+    levels: Vec<(Reverse<Priority>, Level)>,
     /// Until when they wait, of those that do not wait for as long as it takes.
     pub(super) deadlines: BTreeSet<(Tick, Place)>,
-    joined: i64,
+    /// Of the requests that wait no longer, and have not learned it.
+    pub(super) ended: HashMap<Place, Ended, FixedState>,
 }
 
 /// The waiters of one priority.
 #[derive(Debug, Default)]
 struct Level {
     /// By number. The first and the last one wait; of those between them some have left.
-    slots: VecDeque<(i64, Option<Waiter>)>,
+    slots: VecDeque<Slot>,
     waiting: usize,
     units: u128,
+    joined: i64,
 }
+
+type Slot = (i64, Option<Waiter>);
 
 /// A level has room for at most four times as many as wait, and for some more.
 const SPARE: usize = 16;
@@ -42,36 +45,22 @@ const SPARE: usize = 16;
 pub(crate) type Ended = Result<Receipt, Option<Duration>>;
 
 /// Where a request waits. Among those of one priority the newest have negative numbers, if they go first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place(Reverse<Priority>, i64);
 
-/// A request that waits. One that has left the line has learned, or will, how its wait has ended.
+/// A request that waits.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(crate) units: u64,
+    pub(super) units: u64,
     until: Tick,
-    wait: Arc<Mutex<Wait>>,
-}
-
-#[derive(Debug)]
-enum Wait {
     /// `None` until the first poll.
-    Goes(Option<Waker>),
-    /// `None` once the request has learned it.
-    Ended(Option<Ended>),
-}
-
-/// What a request has while it waits.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    pub(crate) place: Place,
-    wait: Arc<Mutex<Wait>>,
+    waker: Option<Waker>,
 }
 
 impl Line {
     /// The number of requests that wait.
     pub(crate) fn len(&self) -> usize {
-        self.levels.values().map(|level| level.waiting).sum()
+        self.levels.iter().map(|(_, own)| own.waiting).sum()
     }
 
     /// The priorities and units of the waiters, in their order.
@@ -106,20 +95,26 @@ impl Line {
     }
 
     /// Adds a request among those of its priority.
-    pub(crate) fn push(&mut self, new: Precedence, units: u64, until: Tick) -> Queued {
-        let wait = Arc::new(Mutex::new(Wait::Goes(None)));
+    pub(crate) fn push(&mut self, new: Precedence, units: u64, until: Tick) -> Place {
+        let waker = None;
         let waiter = Waiter {
             units,
             until,
-            wait: Arc::clone(&wait),
+            waker,
         };
-        let level = self.levels.entry(Reverse(new.priority)).or_default();
+        let priority = Reverse(new.priority);
+        let level = self.levels.binary_search_by_key(&priority, |level| level.0);
+        let level = level.unwrap_or_else(|at| {
+            self.levels.insert(at, (priority, Level::default()));
+            at
+        });
+        let level = &mut self.levels[level].1;
         level.waiting += 1;
         level.units += u128::from(units);
-        self.joined += 1;
-        let mut place = Place(Reverse(new.priority), self.joined);
+        level.joined += 1;
+        let mut place = Place(priority, level.joined);
         if new.order == Order::Newest {
-            place.1 = -self.joined;
+            place.1 = -level.joined;
             level.slots.push_front((place.1, Some(waiter)));
         } else {
             level.slots.push_back((place.1, Some(waiter)));
@@ -127,14 +122,29 @@ impl Line {
         if until < Tick::MAX {
             self.deadlines.insert((until, place));
         }
-        Queued { place, wait }
+        place
+    }
+
+    /// The priority of a waiter, and its slot.
+    fn find(&mut self, place: Place) -> Option<(&mut Level, usize)> {
+        let level = self.levels.binary_search_by_key(&place.0, |level| level.0);
+        let level = &mut self.levels[level.ok()?].1;
+        let at = |slot: &Slot| slot.0.cmp(&place.1);
+        // Where it is unless some have left.
+        let guess = usize::try_from(place.1 - level.slots.front()?.0).unwrap_or(usize::MAX);
+        let is_there = level.slots.get(guess).is_some_and(|slot| at(slot).is_eq());
+        let found = if is_there {
+            Ok(guess)
+        } else {
+            level.slots.binary_search_by(at)
+        };
+        Some((level, found.ok()?))
     }
 
     /// Removes a waiter. `None` if its wait has ended already.
-    pub(crate) fn remove(&mut self, place: Place) -> Option<Waiter> {
-        let level = self.levels.get_mut(&place.0)?;
+    pub(super) fn remove(&mut self, place: Place) -> Option<Waiter> {
+        let (level, at) = self.find(place)?;
         let slots = &mut level.slots;
-        let at = slots.binary_search_by_key(&place.1, |slot| slot.0).ok()?;
         let waiter = slots[at].1.take()?;
         while let Some((_, None)) = slots.front() {
             slots.pop_front();
@@ -151,44 +161,35 @@ impl Line {
         self.deadlines.remove(&(waiter.until, place));
         Some(waiter)
     }
+
+    /// Ends a wait. Returns the waker to call without a lock.
+    pub(super) fn end(&mut self, place: Place, end: Ended) -> Option<Waker> {
+        let waiter = self.remove(place)?;
+        self.ended.insert(place, end);
+        waiter.waker
+    }
+
+    /// Ready once the wait has ended. Otherwise keeps the waker. The former one is to be dropped without a lock.
+    pub(super) fn poll(&mut self, place: Place, waker: &Waker) -> (Poll<Ended>, Option<Waker>) {
+        if let Some(end) = self.learn(place) {
+            return (Poll::Ready(end), None);
+        }
+        let found = self.find(place);
+        let waiter = found.and_then(|(level, at)| level.slots[at].1.as_mut());
+        let known = waiter.map(|waiter| &mut waiter.waker);
+        let new = known.filter(|known| known.as_ref().is_none_or(|known| !known.will_wake(waker)));
+        let stale = new.and_then(|known| known.replace(waker.clone()));
+        (Poll::Pending, stale)
+    }
+
+    /// How a wait has ended, if it has: once.
+    pub(super) fn learn(&mut self, place: Place) -> Option<Ended> {
+        self.ended.remove(&place)
+    }
 }
 
 impl Place {
     pub(super) const fn priority(self) -> Priority {
         self.0.0
-    }
-}
-
-impl Waiter {
-    /// Ends the wait of a waiter that was removed. Returns the waker to call without a lock.
-    pub(crate) fn end(self, end: Ended) -> Option<Waker> {
-        let ended = Wait::Ended(Some(end));
-        match mem::replace(&mut *lock(&self.wait), ended) {
-            Wait::Goes(waker) => waker,
-            Wait::Ended(_) => None,
-        }
-    }
-}
-
-impl Queued {
-    /// Ready once the wait has ended. Otherwise keeps the waker.
-    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Ended> {
-        let mut wait = lock(&self.wait);
-        // Its former waker is dropped without a lock.
-        let _stale = match &mut *wait {
-            Wait::Ended(end) => return end.take().map_or(Poll::Pending, Poll::Ready),
-            Wait::Goes(Some(known)) if known.will_wake(waker) => None,
-            Wait::Goes(known) => known.replace(waker.clone()),
-        };
-        drop(wait);
-        Poll::Pending
-    }
-
-    /// How the wait has ended, if it has.
-    pub(crate) fn ended(&self) -> Option<Ended> {
-        match &mut *lock(&self.wait) {
-            Wait::Ended(end) => end.take(),
-            Wait::Goes(_) => None,
-        }
     }
 }

@@ -19,7 +19,7 @@ use std::{
 
 use foldhash::fast::FixedState;
 
-use super::line::{Ended, Line, Place, Queued};
+use super::line::{Ended, Line, Place};
 use super::{Alarm, Precedence, now};
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -70,7 +70,7 @@ struct KeyLine {
 pub(crate) enum Joined {
     Taken(Decision),
     /// How long it will take if none leaves and none overtakes.
-    Waits(Queued, Duration),
+    Waits(Place, Duration),
     /// There may be room after this long, if ever.
     Denied(Option<Duration>),
 }
@@ -114,10 +114,10 @@ impl Lines {
 
     /// Takes the cost, joins the line or is denied, after those that go before it. It waits if fewer than `most` do, and
     /// until that moment.
-    pub(crate) fn join(
+    pub(crate) fn join<L: Limit>(
         self: &Arc<Self>,
         line_id: u64,
-        limit: impl Limit,
+        limit: impl Fn() -> L,
         cost: u64,
         place: Precedence,
         most: u64,
@@ -126,15 +126,23 @@ impl Lines {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let joined = self.update(line_id, |shard, wakers| {
             let (mut own, now, mut ahead) = (shard.entry(line_id), now(), 0);
-            if let Entry::Occupied(own) = &mut own {
-                self.run(own.get_mut(), now, wakers);
-                let goes_before = |level| !place.goes_before(level);
-                ahead = own.get().line.units_of(goes_before);
-            }
+            let of_new;
+            let asked: &dyn Limit = match &mut own {
+                Entry::Occupied(own) => {
+                    self.run(own.get_mut(), now, wakers);
+                    let goes_before = |level| !place.goes_before(level);
+                    ahead = own.get().line.units_of(goes_before);
+                    &*own.get().limit
+                }
+                Entry::Vacant(_) => {
+                    of_new = limit();
+                    &of_new
+                }
+            };
             let wait = if ahead > 0 {
-                limit.wait(ahead, cost, now)
+                asked.wait(ahead, cost, now)
             } else {
-                let decision = limit.take(cost, place.priority, now);
+                let decision = asked.take(cost, place.priority, now);
                 if !decision.is_denied() {
                     return Joined::Taken(decision);
                 }
@@ -152,7 +160,7 @@ impl Lines {
                 let mut alarm = Alarm::new(Arc::new(TimerWaker { lines, line_id }).into());
                 alarm.serve_caller();
                 Box::new(KeyLine {
-                    limit: Box::new(limit),
+                    limit: Box::new(limit()),
                     line: Line::default(),
                     plan: Tick::MAX,
                     alarm,
@@ -208,10 +216,8 @@ impl Lines {
     }
 
     fn end(&self, own: &mut KeyLine, place: Place, end: Ended, wakers: &mut Vec<Waker>) {
-        if let Some(waiter) = own.line.remove(place) {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
-            wakers.extend(waiter.end(end));
-        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        wakers.extend(own.line.end(place, end));
     }
 
     /// Changes the line of a key. Then sets its timer or drops it, and wakes those whose wait has ended.
@@ -227,7 +233,8 @@ impl Lines {
             let (mut unused, mut is_done) = (None, wakers.len() < BATCH);
             if let Some(own) = shard.get_mut(&line_id) {
                 match own.next() {
-                    None => unused = shard.remove(&line_id),
+                    None if own.line.ended.is_empty() => unused = shard.remove(&line_id),
+                    None => {}
                     // If that is over already, the head asks at once.
                     Some(next) => is_done &= !own.alarm.is_late_for(next) || own.alarm.set(next),
                 }
@@ -295,46 +302,36 @@ impl Lines {
     }
 
     /// Ready once the wait has ended.
-    pub(crate) fn poll(
-        self: &Arc<Self>,
-        line_id: u64,
-        queued: &Queued,
-        waker: &Waker,
-    ) -> Poll<Ended> {
-        let polled = queued.poll(waker);
-        if polled.is_pending() {
-            self.update(line_id, |shard, _| {
-                if let Some(own) = shard.get_mut(&line_id) {
-                    own.alarm.serve_caller();
-                }
-            });
-        }
-        polled
+    pub(crate) fn poll(self: &Arc<Self>, line_id: u64, place: Place, waker: &Waker) -> Poll<Ended> {
+        let polled = self.update(line_id, |shard, _| {
+            let own = shard.get_mut(&line_id)?;
+            let polled = own.line.poll(place, waker);
+            if polled.0.is_pending() {
+                own.alarm.serve_caller();
+            }
+            Some(polled)
+        });
+        polled.map_or(Poll::Pending, |(polled, _stale)| polled)
     }
 
     /// Leaves the line. Returns when its cost was taken, if that was at the last moment: it is to be given back.
-    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, queued: &Queued) -> Option<Receipt> {
+    pub(crate) fn leave(self: &Arc<Self>, line_id: u64, place: Place) -> Option<Receipt> {
         // Its waker is dropped without a lock.
-        let (ended, _waiter) = self.update(line_id, |shard, wakers| {
-            let ended = queued.ended();
-            let own = shard.get_mut(&line_id).filter(|_| ended.is_none());
-            let left = own.and_then(|own| {
-                let waiter = own.line.remove(queued.place)?;
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
-                let next = own.line.first();
-                if next
-                    .is_some_and(|(next, head)| queued.place < next && head.units != waiter.units)
-                {
-                    // A head of another cost may go earlier, or only later.
-                    let now = now();
-                    own.plan = own.plan.min(now);
-                    self.run(own, now, wakers);
-                }
-                Some(waiter)
-            });
-            (ended, left)
+        let left = self.update(line_id, |shard, wakers| {
+            let own = shard.get_mut(&line_id)?;
+            let Some(waiter) = own.line.remove(place) else {
+                return own.line.learn(place).map(Err);
+            };
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            if own.line.first().is_some_and(|(next, _)| place < next) {
+                // A head of another cost may go earlier, or only later.
+                let now = now();
+                own.plan = own.plan.min(now);
+                self.run(own, now, wakers);
+            }
+            Some(Ok(waiter))
         });
-        ended?.ok()
+        left?.err()?.ok()
     }
 }
 

@@ -10,7 +10,7 @@ use loom::sync::Condvar;
 use loom::thread;
 
 use self::mock_alarm::{fire_due, set_now};
-use super::{Joined, Limit, Lines, Order, Precedence, Queued, RequestSeat, SeatAcquire, Seats};
+use super::{Joined, Limit, Lines, Order, Place, Precedence, RequestSeat, SeatAcquire, Seats};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::key::Priority;
@@ -111,17 +111,17 @@ fn join(lines: &Arc<Lines>, limit: &Counted) -> Joined {
         priority: Priority::HIGH,
         order: Order::Oldest,
     };
-    lines.join(ID, limit.clone(), 1, place, 9, Tick::MAX)
+    lines.join(ID, || limit.clone(), 1, place, 9, Tick::MAX)
 }
 
-fn wait_in_line(lines: &Arc<Lines>, limit: &Counted) -> Queued {
+fn wait_in_line(lines: &Arc<Lines>, limit: &Counted) -> Place {
     match join(lines, limit) {
         Joined::Waits(queued, _) => queued,
         other => panic!("there is room for none: {other:?}"),
     }
 }
 
-fn wait_for_turn(lines: &Arc<Lines>, queued: &Queued) {
+fn wait_for_turn(lines: &Arc<Lines>, queued: Place) {
     let ended = block_on_with_new_wakers(|cx| lines.poll(ID, queued, cx.waker()));
     assert!(ended.is_ok());
 }
@@ -129,7 +129,7 @@ fn wait_for_turn(lines: &Arc<Lines>, queued: &Queued) {
 /// From the request to its end.
 fn serve(lines: &Arc<Lines>, limit: &Counted) {
     if let Joined::Waits(queued, _) = join(lines, limit) {
-        wait_for_turn(lines, &queued);
+        wait_for_turn(lines, queued);
     }
 }
 
@@ -175,13 +175,13 @@ fn loom_a_head_that_leaves_passes_its_turn_on() {
         let [first, second] = [(); 2].map(|()| wait_in_line(&lines, &limit));
         let (there, other) = (Arc::clone(&lines), limit.clone());
         let leaves = thread::spawn(move || {
-            if there.leave(ID, &first).is_some() {
+            if there.leave(ID, first).is_some() {
                 other.give_back(&there);
             }
         });
         let (there, other) = (Arc::clone(&lines), limit.clone());
         let gives = thread::spawn(move || other.give_back(&there));
-        wait_for_turn(&lines, &second);
+        wait_for_turn(&lines, second);
         leaves.join().expect("no thread panics");
         gives.join().expect("no thread panics");
         assert_eq!((lines.waiting(), *lock(&limit.0.0)), (0, 0));
@@ -195,11 +195,11 @@ fn loom_a_request_that_joins_during_a_release_is_next() {
         set_now(tick(0));
         let (lines, limit) = (Arc::<Lines>::default(), Counted::new(2, 1));
         let first = wait_in_line(&lines, &limit);
-        assert!(lines.poll(ID, &first, Waker::noop()).is_pending());
+        assert!(lines.poll(ID, first, Waker::noop()).is_pending());
         let (there, other) = (Arc::clone(&lines), limit.clone());
         let joins = thread::spawn(move || serve(&there, &other));
         advance_to(1);
-        wait_for_turn(&lines, &first);
+        wait_for_turn(&lines, first);
         joins.join().expect("no thread panics");
         assert_eq!((lines.waiting(), *lock(&limit.0.0)), (0, 0));
     });
@@ -213,7 +213,7 @@ fn loom_a_waiter_polled_with_a_new_waker_during_a_release_is_woken() {
         let (lines, limit) = (Arc::<Lines>::default(), Counted::new(1, 1));
         let place = wait_in_line(&lines, &limit);
         let fires = thread::spawn(|| advance_to(1));
-        wait_for_turn(&lines, &place);
+        wait_for_turn(&lines, place);
         fires.join().expect("no thread panics");
         assert_eq!(lines.waiting(), 0);
     });

@@ -9,7 +9,7 @@ mod seats;
 #[cfg(all(test, tower_throttle_loom))]
 pub(crate) use self::loom_models::mock_alarm::{Alarm, now};
 pub(crate) use self::{
-    line::{Line, Queued},
+    line::{Line, Place},
     lines::{Joined, Limit, Lines, TOLD},
     seats::{RequestSeat, SeatAcquire, Seats},
 };

@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use super::{Line, Order, Precedence, Queued};
+use super::{Line, Order, Place, Precedence};
 use crate::clock::Tick;
 use crate::key::Priority;
 use crate::receipt::Receipt;
@@ -41,7 +41,7 @@ pub(crate) struct Seat(Arc<Seats>);
 pub(crate) struct SeatAcquire {
     pub(crate) seat: RequestSeat,
     /// While the service waits.
-    queued: Option<Queued>,
+    queued: Option<Place>,
 }
 
 impl Seats {
@@ -64,13 +64,11 @@ impl Seats {
 
     fn release(&self) {
         let mut room = lock(&self.0);
-        let first = room.line.first().map(|(first, _)| first);
-        let Some(waiter) = first.and_then(|first| room.line.remove(first)) else {
+        let Some((first, _)) = room.line.first() else {
             room.free += 1;
             return;
         };
-        // With the lock: one that leaves meanwhile has to find it.
-        let waker = waiter.end(Ok(Receipt::NOW));
+        let waker = room.line.end(first, Ok(Receipt::NOW));
         drop(room);
         waker.into_iter().for_each(Waker::wake);
     }
@@ -101,15 +99,17 @@ impl SeatAcquire {
         let RequestSeat::Of(seats) = &self.seat else {
             return Poll::Ready(());
         };
+        let mut room = lock(&seats.0);
         if self.queued.is_none() {
-            let mut room = lock(&seats.0);
             match room.free.checked_sub(1) {
                 Some(free) => room.free = free,
                 None => self.queued = Some(room.line.push(FAIR, 1, Tick::MAX)),
             }
         }
-        if let Some(queued) = &self.queued {
-            let _has_seat = ready!(queued.poll(cx.waker()));
+        let queued = self.queued.map(|own| room.line.poll(own, cx.waker()));
+        drop(room);
+        if let Some((polled, _stale)) = queued {
+            let _has_seat = ready!(polled);
             self.queued = None;
         }
         self.seat = RequestSeat::Has(Seat(Arc::clone(seats)));
@@ -168,9 +168,11 @@ impl Clone for SeatAcquire {
 
 impl Drop for SeatAcquire {
     fn drop(&mut self) {
-        if let (Some(queued), RequestSeat::Of(seats)) = (&self.queued, &self.seat) {
-            let left = lock(&seats.0).line.remove(queued.place);
-            if left.is_none() && queued.ended().is_some() {
+        if let (Some(queued), RequestSeat::Of(seats)) = (self.queued, &self.seat) {
+            let mut room = lock(&seats.0);
+            let (_left, has_seat) = (room.line.remove(queued), room.line.learn(queued));
+            drop(room);
+            if has_seat.is_some() {
                 seats.release();
             }
         }
