@@ -55,8 +55,10 @@ pub struct SlidingGrid {
 pub struct SlidingGridState {
     /// When the newest cell ends.
     end: u64,
+    /// The sum of the counts, at most 2^63 - 1. So a denial need not read them.
+    total: u64,
     /// The count of each cell, newest first; empty if nothing was ever counted.
-    counts: Vec<u64>,
+    counts: Box<[u64]>,
 }
 
 const DEFAULT_CELLS: u64 = 10;
@@ -134,7 +136,7 @@ impl SlidingGrid {
     fn end_of(&self, state: &SlidingGridState, most: u64) -> u64 {
         let mut sum = 0_u64;
         let kept = state.counts.iter().take_while(|count| {
-            sum = sum.saturating_add(**count);
+            sum += **count;
             sum <= most
         });
         match state.counts.len() - kept.count() {
@@ -143,13 +145,22 @@ impl SlidingGrid {
         }
     }
 
+    fn allocate(&self, state: &mut SlidingGridState) {
+        if state.counts.is_empty() {
+            state.counts = vec![0; self.counted()].into();
+        }
+    }
+
     /// Moves on to the cell of `now`, drops what has left the window, and makes room for the counts.
     fn advance(&self, state: &mut SlidingGridState, now: Tick) {
         let (end, cells) = self.elapsed(state, now);
-        state.counts.resize(self.counted(), 0);
-        state.counts.rotate_right(cells % self.counted());
-        state.counts[..cells].fill(0);
-        state.end = end;
+        self.allocate(state);
+        if cells > 0 {
+            state.total = state.used(cells);
+            state.counts.copy_within(..self.counted() - cells, cells);
+            state.counts[..cells].fill(0);
+            state.end = end;
+        }
     }
 
     /// The decision on a cost, whose figures are those of `used`.
@@ -163,9 +174,14 @@ impl SlidingGridState {
     /// The usage when this many cells have elapsed since the newest one.
     #[inline]
     fn used(&self, elapsed: usize) -> u64 {
-        let kept = self.counts.len().saturating_sub(elapsed);
-        let counts = self.counts[..kept].iter();
-        counts.fold(0, |sum, count| sum.saturating_add(*count))
+        let expired = self.counts.iter().rev().take(elapsed);
+        self.total - expired.sum::<u64>()
+    }
+
+    /// Counts in the newest cell.
+    fn add(&mut self, cost: u64) {
+        self.total += cost;
+        self.counts[0] += cost;
     }
 }
 
@@ -185,7 +201,8 @@ impl Algorithm for SlidingGrid {
     fn fresh(&self, _now: Tick) -> SlidingGridState {
         SlidingGridState {
             end: self.grid.first_end(),
-            counts: Vec::new(),
+            total: 0,
+            counts: Box::default(),
         }
     }
 
@@ -197,7 +214,7 @@ impl Algorithm for SlidingGrid {
             return self.decision(state, used, now, cost);
         }
         self.advance(state, now);
-        state.counts[0] += cost;
+        state.add(cost);
         self.decision(state, used + cost, now, 0)
     }
 
@@ -217,12 +234,12 @@ impl Algorithm for SlidingGrid {
             *count -= given;
             left -= given;
         }
+        state.total -= cost.units - left;
     }
 
     fn charge(&self, state: &mut SlidingGridState, now: Tick, cost: u64) -> Duration {
         self.advance(state, now);
-        let used = state.used(0);
-        state.counts[0] += cost.min(Tick::MAX.as_nanos() - used);
+        state.add(cost.min(Tick::MAX.as_nanos() - state.total));
         Duration::from_nanos(self.until(state, self.quota.limit(), now))
     }
 
@@ -232,7 +249,7 @@ impl Algorithm for SlidingGrid {
             let used = state.used(from.elapsed(state, now).1);
             *state = self.fresh(now);
             self.advance(state, now);
-            state.counts[0] = used;
+            state.add(used);
         }
     }
 
@@ -253,10 +270,12 @@ impl Algorithm for SlidingGrid {
 
     fn state_fields(&self, state: &mut SlidingGridState, fields: &mut Fields<'_>) {
         self.grid.list_end(&mut state.end, fields);
-        state.counts.resize(self.counted(), 0);
+        self.allocate(state);
+        state.total = 0;
         for count in &mut state.counts {
             fields.count(count);
+            state.total = state.total.saturating_add(*count);
         }
-        fields.require(state.used(0) <= Tick::MAX.as_nanos());
+        fields.require(state.total <= Tick::MAX.as_nanos());
     }
 }

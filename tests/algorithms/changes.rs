@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, state_from_bytes, state_to_bytes};
 use tower_throttle::clock::Tick;
-use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingWindow, WarmUp};
+use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingWindow, TokenBucket, WarmUp};
 
 use crate::random::{Random, seeds};
 
@@ -104,4 +104,53 @@ fn a_warm_up_of_other_settings_is_cold_and_its_line_keeps_its_turns() {
             assert_eq!(decision, other.decide(&mut cold, now, 1), "{other:?}");
         }
     }
+}
+
+/// Whether a bucket whose limit and burst change at random moments admits more in some interval than the larger
+/// ones allow. `spoil` runs after each conversion of the state.
+fn exceeds_the_larger(
+    seed: u64,
+    spoil: impl Fn(&TokenBucket, &mut <TokenBucket as Algorithm>::State),
+) -> bool {
+    let mut random = Random::new(seed);
+    let period = 1 + random.below(40);
+    let settings = [(); 2].map(|()| (1 + random.below(9), 1 + random.below(6)));
+    let limit = settings[0].0.max(settings[1].0);
+    let burst = settings[0].1.max(settings[1].1);
+    let with = |(limit, burst)| TokenBucket::new(quota(limit, period).burst(burst));
+    let mut bucket = with(settings[0]);
+    let (mut state, mut now, mut admitted) = (bucket.fresh(at(0)), 0, Vec::new());
+    for _ in 0..300 {
+        now += random.below(4);
+        let next = with(*random.pick(&settings));
+        next.rescale(&mut state, &bucket, at(now));
+        spoil(&next, &mut state);
+        bucket = next;
+        if bucket.decide(&mut state, at(now), 1).is_admitted() {
+            admitted.push(now);
+        }
+    }
+    (0..admitted.len()).any(|first| {
+        let since = &admitted[first..];
+        since
+            .iter()
+            .zip(1..)
+            .any(|(last, count)| count * period > burst * period + (last - admitted[first]) * limit)
+    })
+}
+
+/// Shows promises 17, 29.
+#[test]
+fn changes_of_a_bucket_admit_what_the_larger_allows_and_a_lost_remainder_is_found() {
+    assert!(seeds(300).all(|seed| !exceeds_the_larger(seed, |_, _| {})));
+    let found = (0..200).filter(|seed| {
+        exceeds_the_larger(*seed, |bucket, state| {
+            // The moment without its part of a nanosecond.
+            let mut bytes = state_to_bytes(bucket, state).expect("a state");
+            bytes[8..].fill(0);
+            *state = state_from_bytes(bucket, &bytes).expect("a moment");
+        })
+    });
+    let found = found.count();
+    assert!(found > 20, "{found} of 200");
 }

@@ -74,44 +74,6 @@ fn a_change_applies_as_of_its_time_even_if_a_key_is_used_later() {
     }
 }
 
-/// Three thousand changes. Some keys are never used again until the end.
-///
-/// Shows promise 47.
-#[test]
-fn decisions_after_many_changes_equal_those_of_the_algorithm() {
-    let clock = ManualClock::new();
-    clock.advance(Duration::from_secs(1_000_000));
-    let quota = |limit: u64| Quota::per(limit, Duration::from_secs(3_000_000));
-    let mut current = LeakyBucket::new(quota(1_000));
-    let local = Local::new(current)
-        .with_clock(clock.clone())
-        .capacity(2_000);
-    let mut states: Vec<_> = (0..1_500).map(|_| current.fresh(clock.now())).collect();
-    let mut random = Random::new(5);
-    let check = |key: usize, current: &LeakyBucket, state: &mut _, cost| {
-        let expected = current.decide(state, clock.now(), cost);
-        assert_eq!(local.check(&key, cost), expected, "key {key}");
-    };
-    for (key, state) in states.iter_mut().enumerate() {
-        check(key, &current, state, 100);
-    }
-    for change in 0..3_000_u64 {
-        clock.advance(Duration::from_secs(random.below(3)));
-        let next = LeakyBucket::new(quota(1 + random.below(2_000)));
-        local.set_algorithm(next).expect("accepted");
-        for state in &mut states {
-            next.rescale(state, &current, clock.now());
-        }
-        current = next;
-        let key = usize::try_from(random.below(1 + change % 1_000)).expect("few");
-        check(key, &current, &mut states[key], 1);
-    }
-    for (key, state) in states.iter_mut().enumerate() {
-        check(key, &current, state, 1);
-    }
-    assert_eq!(local.stats().losses.evicted, 0);
-}
-
 /// Shows promise 29.
 #[test]
 fn concurrent_changes_admit_no_more_than_the_larger_quota() {
