@@ -142,10 +142,13 @@ pub(crate) trait OneKey {
         taken.unwrap_or(0)
     }
 
-    /// Gives back `cost`, taken at this moment, or now.
-    fn refund(&self, taken_at: Option<Tick>, cost: u64) {
+    /// Gives back `cost`, as if it had been taken now.
+    fn refund(&self, cost: u64) {
         let now = self.clock().now();
-        let cost = Cost::new(cost, taken_at.unwrap_or(now));
+        let cost = Cost {
+            units: cost,
+            at: now,
+        };
         // A key without a place has nothing to refund.
         let _ = self.run(now, false, |algorithm, state| {
             algorithm.refund(state, now, cost, GiveBack::Refund);
@@ -240,7 +243,7 @@ fn cancel<A: Algorithm>(
 ) {
     let is_single = algorithm.capabilities().limits == 1;
     let at = if is_single { turn } else { taken_at };
-    algorithm.refund(state, now, Cost::new(cost, at), GiveBack::Cancel);
+    algorithm.refund(state, now, Cost { units: cost, at }, GiveBack::Cancel);
 }
 
 /// Waits until `cost` is admitted, for at most `timeout`. If that is not long enough, the cost is

@@ -244,7 +244,7 @@ pub struct Losses {
     pub evicted_denied: u64,
     /// Requests that were denied because there was no free slot for their key.
     pub denied: u64,
-    /// Charges and bans that were lost because there was no free slot for their key.
+    /// Charges that were lost because there was no free slot for their key.
     pub lost_charges: u64,
 }
 
@@ -330,23 +330,9 @@ pub enum Op {
     Forgive(u64, Receipt),
     /// Take a cost even if the limit does not allow it.
     Charge(u64),
-    /// Deny the key for this long from now on. Only a [`Lockout`](crate::Lockout) does so; other limits
-    /// stay as they are.
-    Ban(Duration),
     /// Reset the key to unused.
     Reset,
 }
-
-/// A limit for which [`Op::Ban`](crate::store::Op::Ban) blocks a key: a
-/// [`Lockout`](crate::Lockout), a tuple that begins with one, and the backends of these.
-///
-/// [`Handle::ban`](crate::Handle::ban) needs it.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` has no bans",
-    label = "not a `Lockout`",
-    note = "bans need a `Lockout`, or a tuple that begins with one; in a layer with several keys, take the handle of one of them with `first()` or `second()`"
-)]
-pub trait Bans {}
 
 /// A conversion into a [`Backend`]: the types that a layer accepts as its limit.
 ///

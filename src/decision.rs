@@ -85,7 +85,7 @@ impl Decision {
 
     /// The same decision with another `remaining`.
     #[inline]
-    pub const fn with_remaining(mut self, remaining: u64) -> Self {
+    pub(crate) const fn with_remaining(mut self, remaining: u64) -> Self {
         self.remaining = Remaining::count(remaining);
         self
     }

@@ -17,46 +17,28 @@ use crate::decision::{Decision, ceil_seconds};
 /// assert_eq!(error.to_string(), "limit: 0 is not allowed; give a number from 1 to 9007199254740991");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A number or a duration outside its range.
-    OutOfRange {
-        /// The field that was set.
-        field: &'static str,
-        /// The value that was given.
-        value: String,
-        /// The values that are allowed.
-        allowed: Cow<'static, str>,
-    },
-    /// Text that cannot be parsed.
-    Syntax {
-        /// What the text was parsed as, such as `"quota"` or `"Redis URL"`.
-        field: &'static str,
-        /// The text that was given.
-        text: String,
-        /// What was expected, and at which position.
-        expected: String,
-    },
-    /// A change that the limiter does not support.
-    Unsupported {
-        /// The change that was requested.
-        what: &'static str,
-        /// What to do instead.
-        instead: &'static str,
-    },
-}
+pub struct ConfigError(String);
 
 impl ConfigError {
+    /// A number or a duration outside its range.
     pub(crate) fn out_of_range(
-        field: &'static str,
+        field: &str,
         value: impl fmt::Display,
-        allowed: impl Into<Cow<'static, str>>,
+        allowed: impl fmt::Display,
     ) -> Self {
-        Self::OutOfRange {
-            field,
-            value: format!("{value}"),
-            allowed: allowed.into(),
-        }
+        Self(format!("{field}: {value} is not allowed; give {allowed}"))
+    }
+
+    /// Text that cannot be parsed.
+    pub(crate) fn syntax(field: &str, text: &str, expected: impl fmt::Display) -> Self {
+        Self(format!(
+            "{field}: {text:?} cannot be parsed; expected {expected}"
+        ))
+    }
+
+    /// A change that the limiter does not support.
+    pub(crate) fn unsupported(what: &str, instead: &str) -> Self {
+        Self(format!("{what} is not possible; {instead}"))
     }
 }
 
@@ -72,19 +54,7 @@ pub(crate) fn expect_valid<T>(result: Result<T, ConfigError>) -> T {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfRange {
-                field,
-                value,
-                allowed,
-            } => write!(f, "{field}: {value} is not allowed; give {allowed}"),
-            Self::Syntax {
-                field,
-                text,
-                expected,
-            } => write!(f, "{field}: {text:?} cannot be parsed; expected {expected}"),
-            Self::Unsupported { what, instead } => write!(f, "{what} is not possible; {instead}"),
-        }
+        f.write_str(&self.0)
     }
 }
 

@@ -314,11 +314,7 @@ impl FromStr for Quota {
     /// number before it. Units are `ns`, `us`, `ms`, `s`, `min`, `h`, `d`, `w` and their names,
     /// such as `second` or `seconds`, and `month`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let expected = |expected: &str| ConfigError::Syntax {
-            field: "quota",
-            text: text.to_owned(),
-            expected: expected.to_owned(),
-        };
+        let expected = |expected: &str| ConfigError::syntax("quota", text, expected);
         let count = |digits: &str, field: &'static str| {
             if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(expected(&format!(

@@ -10,10 +10,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpSocket, TcpStream},
 };
-use tower_throttle::{
-    Quota,
-    accept::{ConnectionLimit, Refused},
-};
+use tower_throttle::{Quota, accept::ConnectionLimit};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -42,9 +39,9 @@ async fn main() -> Result<()> {
     println!(
         "open: {}, a further one: {:?}",
         limit.open(client),
-        limit.admit(client).err()
+        limit.admit(client, ()).err()
     );
-    assert_eq!(limit.admit(client).err(), Some(Refused::Open));
+    assert!(limit.admit(client, ()).is_err());
 
     let mut other = connect([127, 0, 0, 2], address).await?;
     other
@@ -61,7 +58,7 @@ async fn main() -> Result<()> {
     let counts = limit.counts();
     println!("{counts:?}");
     // Eight connections, and the two questions above.
-    assert_eq!((counts.accepted, counts.refused_open), (3, 10));
+    assert_eq!((counts.accepted, counts.refused), (3, 10));
     drop(silent);
     Ok(())
 }

@@ -74,7 +74,7 @@ impl WatchedFile {
     pub(crate) fn reload(&self) -> Result<Reloaded, Box<dyn Error>> {
         let file = PolicyFile::from_toml(&fs::read_to_string(&self.path)?)?;
         let reloaded = self.handle.reload(file)?;
-        if !reloaded.is_unchanged() {
+        if reloaded != Reloaded::default() {
             self.print_warnings();
         }
         Ok(reloaded)

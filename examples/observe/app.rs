@@ -17,7 +17,7 @@ use tower_throttle::{
     TokenBucket,
     accept::{ConnectionLimit, LimitedListener},
     key::{Missing, Secret},
-    layer::{TopKey, TopKeys},
+    layer::TopKeys,
 };
 
 /// Buckets of histograms. Without them the exporter writes quantiles, which cannot be added up over
@@ -81,7 +81,7 @@ pub(crate) fn app(metrics: PrometheusHandle) -> Router {
     };
     let read_denied = async move || {
         let keys = denied.denied_keys();
-        let line = |key: &TopKey| format!("{} {}\n", key.count, key.name);
+        let line = |(name, count): &(String, u64)| format!("{count} {name}\n");
         keys.iter().map(line).collect::<String>()
     };
 

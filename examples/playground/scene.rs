@@ -14,7 +14,7 @@ use tower_throttle::{
     ConfigError, Local, StoreError,
     store::{
         Fallback,
-        cas::{CasStore, Loaded, MemoryStore, Program, Runs, Swapped, Value, Version},
+        cas::{CasStore, Loaded, MemoryStore, Program, Runs, Swapped, Value},
         fleet::FleetBuilder,
     },
 };
@@ -191,7 +191,7 @@ impl CasStore for Store {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {

@@ -22,7 +22,7 @@ use tower_throttle::{
     clock::Tick,
     store::{
         AnyDecision, Backend, Op, Receipt,
-        cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Value, Version},
+        cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Value},
     },
 };
 
@@ -254,7 +254,10 @@ impl<S: CasStore + Clone> Drop for InStore<S> {
         let written = std::mem::take(&mut *store.written());
         self.runtime.block_on(async {
             for (key, Written { version, .. }) in written {
-                let nothing = Value::new(version, Vec::new());
+                let nothing = Value {
+                    version,
+                    bytes: Vec::new(),
+                };
                 let swapped = store
                     .store
                     .swap(&key, Some(version), &nothing, Duration::ZERO);
@@ -294,7 +297,7 @@ struct AtTraceTime<S> {
 
 #[derive(Clone, Copy, Debug)]
 struct Written {
-    version: Version,
+    version: u64,
     expires_at: Tick,
 }
 
@@ -308,7 +311,7 @@ impl<S> AtTraceTime<S> {
     }
 
     /// The version of a value that has expired by the time of the trace.
-    fn expired(&self, key: &str) -> Option<Version> {
+    fn expired(&self, key: &str) -> Option<u64> {
         let written = self.written().get(key).copied();
         let expired = written.filter(|written| written.expires_at <= self.now());
         expired.map(|written| written.version)
@@ -321,13 +324,16 @@ impl<S: CasStore> CasStore for AtTraceTime<S> {
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         let value = self.store.load(key).await?.value;
         let value = value.filter(|_| self.expired(key).is_none());
-        Ok(Loaded::new(value).at(self.now()))
+        Ok(Loaded {
+            value,
+            server_time: Some(self.now()),
+        })
     }
 
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {

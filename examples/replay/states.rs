@@ -114,7 +114,7 @@ impl States for InProcess {
         self.algorithm.refund(
             &mut self.states[key],
             now,
-            Cost::new(n, now),
+            Cost { units: n, at: now },
             GiveBack::Refund,
         );
         Ok(())
@@ -151,9 +151,17 @@ impl States for InProcess {
 /// `decision` with the figures of `rest`, the key's current state.
 #[cfg(any(feature = "cas", feature = "redis"))]
 pub(crate) fn with_figures_of(decision: Decision, rest: &Decision) -> Decision {
-    let mut decision = decision.with_remaining(rest.remaining());
-    decision.reset_after = rest.reset_after;
-    decision
+    let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    let (retry, reset) = (decision.retry_after.map(ns), ns(rest.reset_after));
+    let mut told = Decision::new(
+        decision.verdict,
+        decision.limit,
+        rest.remaining(),
+        retry,
+        reset,
+    );
+    told.policy = decision.policy;
+    told
 }
 
 /// Searches for the time after which a key is not in debt any more: at the latest when it is as good as

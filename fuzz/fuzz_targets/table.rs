@@ -143,7 +143,15 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
         let same = match kind % 8 {
             0 => {
                 local.refund(key, cost);
-                algorithm.refund(state, now, Cost::new(cost, now), GiveBack::Refund);
+                algorithm.refund(
+                    state,
+                    now,
+                    Cost {
+                        units: cost,
+                        at: now,
+                    },
+                    GiveBack::Refund,
+                );
                 // It may have given back what was kept.
                 kept = kept.saturating_sub(cost.into());
                 true

@@ -15,8 +15,7 @@ use crate::concurrency::permit::Permit;
 
 /// The place of an open connection. Dropping it frees the place.
 #[derive(Debug)]
-#[must_use = "dropping it frees the place while the connection is open: give it the stream with `hold`"]
-pub struct ConnectionPermit {
+pub(super) struct ConnectionPermit {
     _of_client: Option<Permit>,
     _of_all: Option<Permit>,
     signals: Arc<Signals>,
@@ -37,7 +36,7 @@ impl ConnectionPermit {
     }
 
     /// The stream, which holds the place until it is dropped.
-    pub const fn hold<S>(self, stream: S) -> Connection<S> {
+    pub(super) const fn hold<S>(self, stream: S) -> Connection<S> {
         Connection {
             stream,
             permit: self,
@@ -72,27 +71,11 @@ impl<S> Connection<S> {
     /// use tower_throttle::accept::ConnectionLimit;
     ///
     /// let limit = ConnectionLimit::new(1);
-    /// let stream = limit.admit("192.0.2.7".parse().unwrap()).unwrap().hold("a stream");
+    /// let stream = limit.admit("192.0.2.7".parse().unwrap(), "a stream").unwrap();
     /// assert_eq!(*stream.get_ref(), "a stream");
     /// ```
     pub const fn get_ref(&self) -> &S {
         &self.stream
-    }
-
-    /// The stream and its place, which is free when the permit is dropped.
-    ///
-    /// ```
-    /// use tower_throttle::accept::ConnectionLimit;
-    ///
-    /// let limit = ConnectionLimit::new(1);
-    /// let client = "192.0.2.7".parse().unwrap();
-    /// let (stream, permit) = limit.admit(client).unwrap().hold("a stream").into_parts();
-    /// let framed = permit.hold(Some(stream));
-    /// assert_eq!(limit.open(client), 1);
-    /// # drop(framed);
-    /// ```
-    pub fn into_parts(self) -> (S, ConnectionPermit) {
-        (self.stream, self.permit)
     }
 }
 

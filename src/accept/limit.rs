@@ -2,8 +2,8 @@
 
 use std::{hash::Hash, net::IpAddr, sync::Arc};
 
-use super::connection::ConnectionPermit;
-use super::refused::Refused;
+use super::connection::{Connection, ConnectionPermit};
+use super::refused::{Full, Refused};
 use super::signals::{ConnectionCounts, Signals};
 use crate::algorithm::TokenBucket;
 use crate::concurrency::{IntoLimit, Permits, permit::Permit};
@@ -18,21 +18,22 @@ use crate::store::local::Local;
 /// reads its counts.
 ///
 /// ```
-/// use tower_throttle::{Quota, accept::{ConnectionLimit, Refused}};
+/// use tower_throttle::{Quota, accept::ConnectionLimit};
 ///
 /// let limit = ConnectionLimit::new(2).rate(Quota::per_minute(3));
 /// let client = "192.0.2.7".parse().unwrap();
-/// let first = limit.admit(client).unwrap();
-/// let second = limit.admit(client).unwrap();
-/// assert_eq!(limit.admit(client).unwrap_err(), Refused::Open);
+/// let first = limit.admit(client, "a stream").unwrap();
+/// let second = limit.admit(client, "a stream").unwrap();
+/// let refused = limit.admit(client, "a stream").unwrap_err();
+/// assert_eq!(refused.to_string(), "the client has too many open connections");
 /// drop((first, second));
-/// assert!(limit.admit(client).is_ok());
-/// assert_eq!(limit.admit(client).unwrap_err(), Refused::Rate);
+/// assert!(limit.admit(client, "a stream").is_ok());
+/// let refused = limit.admit(client, "a stream").unwrap_err();
+/// assert_eq!(refused.to_string(), "the client opens connections too fast");
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it is given a listener, or asked to admit"]
 pub struct ConnectionLimit {
-    clients: ClientIp,
     open: Arc<Permits>,
     total: Option<Arc<Permits>>,
     rate: Option<Local<TokenBucket>>,
@@ -51,7 +52,6 @@ impl ConnectionLimit {
     #[track_caller]
     pub fn new(open: u32) -> Self {
         Self {
-            clients: ClientIp::peer(),
             open: permits(open),
             total: None,
             rate: None,
@@ -87,21 +87,11 @@ impl ConnectionLimit {
     ///
     /// let limit = ConnectionLimit::new(1).except(Networks::new(["10.0.0.0/8"]));
     /// let proxy = "10.0.0.2".parse().unwrap();
-    /// let both = [limit.admit(proxy), limit.admit(proxy)];
+    /// let both = [limit.admit(proxy, ()), limit.admit(proxy, ())];
     /// assert!(both.iter().all(Result::is_ok));
     /// ```
     pub fn except(mut self, networks: impl Into<Watched<Networks>>) -> Self {
         self.except = Some(networks.into());
-        self
-    }
-
-    /// The number of leading bits of an IPv6 address that make one client; 64 by default.
-    ///
-    /// # Panics
-    /// If `bits` is 0 or above 128.
-    #[track_caller]
-    pub fn v6_prefix(mut self, bits: u8) -> Self {
-        self.clients = self.clients.v6_prefix(bits);
         self
     }
 
@@ -111,14 +101,20 @@ impl ConnectionLimit {
         self
     }
 
-    /// Takes a place for a connection of `address`, until the permit is dropped.
+    /// The stream with a place for a connection of `address`, until it is dropped.
     ///
     /// For an accept loop of your own, or if the address is known only later, as behind a proxy that
-    /// speaks the PROXY protocol. [`reset`](super::reset) closes a stream that is refused.
+    /// speaks the PROXY protocol.
     ///
     /// # Errors
-    /// If there is no place, or the client opens connections too fast. Nothing is taken then.
-    pub fn admit(&self, address: IpAddr) -> Result<ConnectionPermit, Refused> {
+    /// If there is no place, or the client opens connections too fast. Nothing is taken then, and the stream is
+    /// dropped.
+    pub fn admit<S>(&self, address: IpAddr, stream: S) -> Result<Connection<S>, Refused> {
+        self.permit(address).map(|permit| permit.hold(stream))
+    }
+
+    /// A place for a connection of `address`.
+    pub(super) fn permit(&self, address: IpAddr) -> Result<ConnectionPermit, Refused> {
         let taken = self.take(address);
         let (of_client, of_all) = taken.inspect_err(|refused| self.signals.refused(*refused))?;
         let signals = Arc::clone(&self.signals);
@@ -128,24 +124,24 @@ impl ConnectionLimit {
     fn take(&self, address: IpAddr) -> Result<(Option<Permit>, Option<Permit>), Refused> {
         let is_excepted = |networks: &Watched<Networks>| networks.get().contains(address);
         let of_all = match &self.total {
-            Some(total) => Some(take(total, &()).ok_or(Refused::Total)?),
+            Some(total) => Some(take(total, &()).ok_or(Refused(Full::Total))?),
             None => None,
         };
         if self.except.as_ref().is_some_and(is_excepted) {
             return Ok((None, of_all));
         }
-        let client = self.clients.key(address);
-        let of_client = take(&self.open, &client).ok_or(Refused::Open)?;
+        let client = ClientIp::peer().key(address);
+        let of_client = take(&self.open, &client).ok_or(Refused(Full::Open))?;
         // Last: a permit is given back if a later limit refuses, and a token is not.
         match &self.rate {
-            Some(rate) if rate.check(&client, 1).is_denied() => Err(Refused::Rate),
+            Some(rate) if rate.check(&client, 1).is_denied() => Err(Refused(Full::Rate)),
             _ => Ok((Some(of_client), of_all)),
         }
     }
 
     /// How many connections the client at `address` has open.
     pub fn open(&self, address: IpAddr) -> u64 {
-        self.open.in_flight(&self.clients.key(address))
+        self.open.in_flight(&ClientIp::peer().key(address))
     }
 
     /// Changes how many connections each client may have. A lower limit closes none.
@@ -159,7 +155,7 @@ impl ConnectionLimit {
     /// let limit = ConnectionLimit::new(1);
     /// let client = "2001:db8::7".parse().unwrap();
     /// limit.set_limit(2).unwrap();
-    /// let both = [limit.admit(client), limit.admit(client)];
+    /// let both = [limit.admit(client, ()), limit.admit(client, ())];
     /// assert!(both.iter().all(Result::is_ok));
     /// assert!(limit.set_limit(0).is_err());
     /// ```

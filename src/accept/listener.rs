@@ -76,7 +76,7 @@ impl LimitedListener {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
                     self.is_failing = false;
-                    match self.limit.admit(peer.ip()) {
+                    match self.limit.permit(peer.ip()) {
                         Ok(permit) => return (permit.hold(stream), peer),
                         Err(_) => reset(stream),
                     }
@@ -109,7 +109,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 /// Closes a connection at once, with a reset: what was not sent is dropped, and no `TIME_WAIT` remains.
-pub fn reset(stream: TcpStream) {
+fn reset(stream: TcpStream) {
     // If it fails, the connection is gone already. The other name for it, `set_zero_linger`, is newer than
     // the oldest tokio that the crate allows. With a time of zero, closing does not block.
     #[allow(deprecated, reason = "only times above zero block")]

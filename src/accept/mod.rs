@@ -61,9 +61,6 @@ mod signals;
 mod tonic;
 
 pub use self::{
-    connection::{Connection, ConnectionPermit},
-    limit::ConnectionLimit,
-    listener::{LimitedListener, reset},
-    refused::Refused,
+    connection::Connection, limit::ConnectionLimit, listener::LimitedListener, refused::Refused,
     signals::ConnectionCounts,
 };

@@ -2,10 +2,13 @@
 
 use std::{error::Error, fmt};
 
-/// Why a connection was refused.
+/// Why a connection was refused, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refused {
+pub struct Refused(pub(super) Full);
+
+/// What has no room for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
     /// The client has as many connections open as it may.
     Open,
     /// All clients together have.
@@ -16,10 +19,10 @@ pub enum Refused {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "the client has too many open connections",
-            Self::Total => "there are too many open connections",
-            Self::Rate => "the client opens connections too fast",
+        f.write_str(match self.0 {
+            Full::Open => "the client has too many open connections",
+            Full::Total => "there are too many open connections",
+            Full::Rate => "the client opens connections too fast",
         })
     }
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::refused::Refused;
+use super::refused::{Full, Refused};
 use crate::telemetry::{as_text, log, measure};
 
 /// How many connections had each outcome since the limit was made, and how many are open.
@@ -19,10 +19,11 @@ use crate::telemetry::{as_text, log, measure};
 ///
 /// let limit = ConnectionLimit::new(1);
 /// let client = "192.0.2.7".parse().unwrap();
-/// let _permit = limit.admit(client);
-/// assert!(limit.admit(client).is_err());
+/// let connection = limit.admit(client, "a stream");
+/// assert!(limit.admit(client, "a stream").is_err());
 /// let counts = limit.counts();
-/// assert_eq!((counts.accepted, counts.open, counts.refused_open), (1, 1, 1));
+/// assert_eq!((counts.accepted, counts.open, counts.refused), (1, 1, 1));
+/// # drop(connection);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -31,12 +32,8 @@ pub struct ConnectionCounts {
     pub open: u64,
     /// Were accepted.
     pub accepted: u64,
-    /// Were refused because the client had too many open.
-    pub refused_open: u64,
-    /// Were refused because all clients together had too many open.
-    pub refused_total: u64,
-    /// Were refused because the client opened them too fast.
-    pub refused_rate: u64,
+    /// Were refused. Metrics say why.
+    pub refused: u64,
     /// Attempts to accept a connection that failed, such as for want of file descriptors.
     pub accept_errors: u64,
 }
@@ -45,7 +42,7 @@ pub struct ConnectionCounts {
 pub(super) struct Signals {
     name: Arc<str>,
     /// In the order of the fields of [`ConnectionCounts`].
-    counts: [AtomicU64; 6],
+    counts: [AtomicU64; 4],
 }
 
 impl Signals {
@@ -69,13 +66,12 @@ impl Signals {
     }
 
     pub(super) fn refused(&self, refused: Refused) {
-        let (count, outcome) = match refused {
-            Refused::Open => (2, "refused_open"),
-            Refused::Total => (3, "refused_total"),
-            Refused::Rate => (4, "refused_rate"),
-        };
-        self.counts[count].fetch_add(1, Ordering::Relaxed);
-        self.measure(outcome);
+        self.counts[2].fetch_add(1, Ordering::Relaxed);
+        self.measure(match refused.0 {
+            Full::Open => "refused_open",
+            Full::Total => "refused_total",
+            Full::Rate => "refused_rate",
+        });
         log!(
             debug,
             [limit = &*self.name, reason = as_text(refused)],
@@ -86,7 +82,7 @@ impl Signals {
     /// Accept has failed, for the first time since a connection.
     #[cold]
     pub(super) fn failed(&self, error: &io::Error, has_begun: bool) {
-        self.counts[5].fetch_add(1, Ordering::Relaxed);
+        self.counts[3].fetch_add(1, Ordering::Relaxed);
         self.measure("accept_error");
         if has_begun {
             log!(
@@ -107,10 +103,8 @@ impl Signals {
         ConnectionCounts {
             open: count(0),
             accepted: count(1),
-            refused_open: count(2),
-            refused_total: count(3),
-            refused_rate: count(4),
-            accept_errors: count(5),
+            refused: count(2),
+            accept_errors: count(3),
         }
     }
 }

@@ -230,12 +230,10 @@ operations! {
     fn peek_within(now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn expected_wait(at: Tick, ahead: u64, cost: u64) -> Option<Duration>;
     fn forgettable_at() -> Tick;
-    fn is_blocked(now: Tick) -> bool;
     change:
     fn decide(now: Tick, cost: u64) -> Decision;
     fn take_turn(at: Tick, cost: u64) -> Decision;
     fn refund(now: Tick, cost: Cost, why: GiveBack);
     fn charge(now: Tick, cost: u64) -> Duration;
-    fn ban(now: Tick, length: Duration);
     fn state_fields(fields: &mut Fields<'_>);
 }

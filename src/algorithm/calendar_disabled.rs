@@ -3,17 +3,16 @@
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
-const NO_CALENDAR: ConfigError = ConfigError::Unsupported {
-    what: "a window of the calendar",
-    instead: "enable the feature `calendar`",
-};
+fn no_calendar() -> ConfigError {
+    ConfigError::unsupported("a window of the calendar", "enable the feature `calendar`")
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Calendar {}
 
 impl Calendar {
-    pub(super) const fn try_new(_: &Quota, _: &str) -> Result<Self, ConfigError> {
-        Err(NO_CALENDAR)
+    pub(super) fn try_new(_: &Quota, _: &str) -> Result<Self, ConfigError> {
+        Err(no_calendar())
     }
 
     pub(super) const fn zone(&self) -> u64 {
@@ -25,8 +24,8 @@ impl Calendar {
     }
 }
 
-pub(crate) const fn zone_number(_: &str) -> Result<u64, ConfigError> {
-    Err(NO_CALENDAR)
+pub(crate) fn zone_number(_: &str) -> Result<u64, ConfigError> {
+    Err(no_calendar())
 }
 
 pub(crate) fn zone_name(number: u64) -> String {

@@ -17,7 +17,7 @@ pub struct Capabilities {
     /// Whether a denial changes the state of its key. Then it must be decided, and not only peeked at or
     /// repeated from a cache.
     pub(crate) counts_denials: bool,
-    /// Whether each key needs a state of its own: a refund or a ban is about one key alone.
+    /// Whether each key needs a state of its own: a refund is about one key alone.
     pub(crate) is_about_one_key: bool,
     /// Whether the algorithm, or a part of it, is not one of this crate's. Then it runs on a copy of the
     /// state, and cannot use the table that calls it.

@@ -166,17 +166,6 @@ impl<P: Each> Algorithm for All<P> {
             .merged(each.map(|(part, state)| part.peek_within(state, now, cost, max_wait)))
     }
 
-    fn ban(&self, state: &mut P::State, now: Tick, length: Duration) {
-        for (part, state) in self.parts.each_mut(state) {
-            part.ban(state, now, length);
-        }
-    }
-
-    fn is_blocked(&self, state: &P::State, now: Tick) -> bool {
-        let mut each = self.parts.each(state);
-        each.any(|(part, state)| part.is_blocked(state, now))
-    }
-
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.tag(16);
         fields.tag(self.capabilities().limits as u64);

@@ -304,12 +304,12 @@ fn with_quotas<A: Algorithm>(
 
 /// The settings of `algorithm` as bytes, which are equal only for equal settings. `None` if the
 /// algorithm, or a part of it, lists no fields.
-pub fn settings_to_bytes<A: Algorithm>(algorithm: &A) -> Option<Vec<u8>> {
+pub(crate) fn settings_to_bytes<A: Algorithm>(algorithm: &A) -> Option<Vec<u8>> {
     write(|fields| algorithm.clone().settings_fields(fields))
 }
 
 /// The algorithm that has the settings in `bytes`. `None` if it is not of the kind of `like`.
-pub fn settings_from_bytes<A: Algorithm>(like: &A, mut bytes: &[u8]) -> Option<A> {
+pub(crate) fn settings_from_bytes<A: Algorithm>(like: &A, mut bytes: &[u8]) -> Option<A> {
     let mut algorithm = like.clone();
     let list = |fields: &mut Fields<'_>| algorithm.settings_fields(fields);
     read(&mut bytes, Moved::default(), list)?;
@@ -317,7 +317,7 @@ pub fn settings_from_bytes<A: Algorithm>(like: &A, mut bytes: &[u8]) -> Option<A
 }
 
 /// The state as bytes. Moments in it are as the clock counts them.
-pub fn state_to_bytes<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
+pub(crate) fn state_to_bytes<A: Algorithm>(algorithm: &A, state: &A::State) -> Option<Vec<u8>> {
     write(|fields| algorithm.state_fields(&mut state.clone(), fields))
 }
 
@@ -334,21 +334,15 @@ pub(crate) fn read_moved_state<A: Algorithm>(
 }
 
 /// The state in `bytes`, if they hold one of `algorithm`.
-pub fn state_from_bytes<A: Algorithm>(algorithm: &A, mut bytes: &[u8]) -> Option<A::State> {
+#[cfg(any(feature = "cas", test))]
+pub(crate) fn state_from_bytes<A: Algorithm>(algorithm: &A, mut bytes: &[u8]) -> Option<A::State> {
     let state = read_moved_state(algorithm, &mut bytes, Moved::default());
     state.filter(|_| bytes.is_empty())
 }
 
 /// The tags of its limits and their periods: what all have in common that convert each other's states.
-///
-/// ```
-/// use tower_throttle::{Lockout, Quota, algorithm::layout_of_settings};
-///
-/// let [five, ten] = [5, 10].map(|failures| Lockout::new(Quota::per_hour(failures)));
-/// assert_eq!(layout_of_settings(&five), layout_of_settings(&ten));
-/// assert_ne!(layout_of_settings(&five), layout_of_settings(&Lockout::new(Quota::per_day(5))));
-/// ```
-pub fn layout_of_settings<A: Algorithm>(algorithm: &A) -> [String; 2] {
+#[cfg(feature = "cas")]
+pub(crate) fn layout_of_settings<A: Algorithm>(algorithm: &A) -> [String; 2] {
     let [mut kinds, mut periods] = [const { String::new() }; 2];
     let _ = visit(&mut algorithm.clone(), |field| {
         match field {
@@ -402,7 +396,7 @@ pub(super) fn with_quota<A: Algorithm>(algorithm: &A, quota: Quota) -> Result<A,
             _ => "one quota for a set of several limits",
         };
         let instead = "set a new algorithm with set_algorithm";
-        return Err(ConfigError::Unsupported { what, instead });
+        return Err(ConfigError::unsupported(what, instead));
     }
     changed.validate()?;
     Ok(changed)

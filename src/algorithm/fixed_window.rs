@@ -111,10 +111,10 @@ impl Algorithm for FixedWindow {
 
     fn validate(&self) -> Result<(), ConfigError> {
         if self.quota.period() == MONTH && !self.anchored {
-            return Err(ConfigError::Unsupported {
-                what: "a month as a fixed window",
-                instead: "use `CalendarWindow`",
-            });
+            return Err(ConfigError::unsupported(
+                "a month as a fixed window",
+                "use `CalendarWindow`",
+            ));
         }
         if self.anchored && self.grid.offset > 0 {
             let allowed = "offset or anchored: offset has no effect beside anchored";

@@ -36,8 +36,8 @@ use crate::quota::Quota;
 /// - After a block it takes L failures again to start the next one, which lasts twice as long, up to
 ///   [`max_block`](Self::max_block).
 /// - After [`forget`](Self::forget) without a block the next one is as short as the first.
-/// - A [reset](crate::store::Op::Reset) and a [ban](crate::store::Op::Ban) drop the attempts, as the
-///   end of a block does. A later refund of one of them changes nothing.
+/// - A [reset](crate::store::Op::Reset) drops the attempts, as the end of a block does. A later refund of
+///   one of them changes nothing.
 ///
 #[cfg_attr(doc, doc = crate::picture::picture!(
     "algorithms/lockout.svg",
@@ -82,7 +82,6 @@ pub struct Lockout {
 /// full  = as many failures as the limit, since the newest of them: `seen`
 /// block = full, until max(seen + block * 2^level, until), and no longer than the longest
 /// after : level + 1, until = that end, no failures
-/// ban   = not full, and now < until
 /// level = 0 from until + forget on
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +90,7 @@ pub struct LockoutState {
     failures: Moments,
     /// How many blocks have ended since the key was forgotten, without the present one.
     level: u64,
-    /// When the last of these blocks ended, or when a ban ends; 0 if there was none.
+    /// When the last of these blocks ended, 0 if there was none.
     until: u64,
 }
 
@@ -100,7 +99,7 @@ pub struct LockoutState {
 pub(super) struct Phase {
     /// How many blocks have ended.
     level: u64,
-    /// When the last of these ended, or when the present block or ban ends.
+    /// When the last of these ended, or when the present block ends.
     pub(super) until: u64,
     pub(super) is_blocked: bool,
     /// Whether there are as many failures as start a block, which has not ended.
@@ -378,17 +377,6 @@ impl Algorithm for Lockout {
             seen => seen + self.quota.period_ns(),
         };
         Tick::from_nanos(expired.max(self.forgotten_at(state.level, state.until)))
-    }
-
-    fn ban(&self, state: &mut LockoutState, now: Tick, length: Duration) {
-        let phase = self.phase(state, now);
-        state.level = phase.level.saturating_add(phase.is_full.into());
-        state.until = now.plus(length).as_nanos().max(phase.until);
-        state.failures.clear();
-    }
-
-    fn is_blocked(&self, state: &LockoutState, now: Tick) -> bool {
-        self.phase(state, now).is_blocked
     }
 
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {

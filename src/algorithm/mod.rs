@@ -97,7 +97,7 @@ mod warm_up;
 mod window;
 
 #[cfg(feature = "cas")]
-pub(crate) use self::fields::{kernels, share_of};
+pub(crate) use self::fields::{kernels, layout_of_settings, share_of, state_from_bytes};
 #[cfg(feature = "governor")]
 pub use self::gcra::Gcra;
 pub use self::{
@@ -106,10 +106,7 @@ pub use self::{
     capabilities::Capabilities,
     combined::{All, IntoAlgorithm, Parts},
     denial_lockout::{DenialLockout, DenialLockoutState},
-    fields::{
-        Fields, layout_of_settings, settings_from_bytes, settings_to_bytes, state_from_bytes,
-        state_to_bytes,
-    },
+    fields::Fields,
     fixed_window::FixedWindow,
     interval::ExactNanos,
     lockout::{Lockout, LockoutState},
@@ -124,7 +121,10 @@ pub use self::{
 pub(crate) use self::{
     calendar::{zone_name, zone_number},
     combined::merge,
-    fields::{Moved, read_moved_state, set, settings},
+    fields::{
+        Moved, read_moved_state, set, settings, settings_from_bytes, settings_to_bytes,
+        state_to_bytes,
+    },
     kernel::{Cells, Division, Kernel, Level},
     setting::{MAX_WAIT, QUEUE, Setting, Takes},
 };
@@ -186,7 +186,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_throttle::algorithm::{self, Algorithm, Cost, Fields, GiveBack};
+    /// use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack};
     /// use tower_throttle::{Decision, Quota, Verdict, clock::Tick};
     ///
     /// /// Admits everything and counts it.
@@ -223,12 +223,8 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// }
     ///
     /// let meter = Meter(Quota::per_second(10));
-    /// let bytes = algorithm::state_to_bytes(&meter, &300).expect("a state");
-    /// assert_eq!(algorithm::state_from_bytes(&meter, &bytes), Some(300));
-    /// assert_eq!(algorithm::state_from_bytes(&meter, &bytes[..1]), None);
-    /// let bytes = algorithm::settings_to_bytes(&meter).expect("settings");
     /// let other = meter.with_quota(Quota::per_day(1)).expect("its quota is listed");
-    /// assert_eq!(algorithm::settings_from_bytes(&other, &bytes).map(|read| read.0), Some(meter.0));
+    /// assert_eq!(other.0, Quota::per_day(1));
     /// ```
     fn settings_fields(&mut self, fields: &mut Fields<'_>) {
         fields.fail();
@@ -403,29 +399,6 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
             }
         }
         looked
-    }
-
-    /// Denies everything for `length` from now on, if the algorithm has bans, as a
-    /// [`Lockout`] has.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::algorithm::Algorithm;
-    /// use tower_throttle::{Lockout, Quota, clock::Tick};
-    ///
-    /// let lockout = Lockout::new(Quota::per_minute(5));
-    /// let mut state = lockout.fresh(Tick::ZERO);
-    /// lockout.ban(&mut state, Tick::ZERO, Duration::from_secs(60));
-    /// assert!(lockout.peek(&state, Tick::from_nanos(59_999_999_999), 1).is_denied());
-    /// ```
-    fn ban(&self, state: &mut Self::State, now: Tick, length: Duration) {
-        let _ = (self, state, now, length);
-    }
-
-    /// Whether a block or a ban holds at `now`, as of a [`Lockout`].
-    fn is_blocked(&self, state: &Self::State, now: Tick) -> bool {
-        let _ = (state, now);
-        false
     }
 }
 

@@ -73,11 +73,6 @@ impl Moments {
         }
     }
 
-    /// Drops all of them, and their memory.
-    pub(super) fn clear(&mut self) {
-        (self.entries, self.total) = (VecDeque::new(), 0);
-    }
-
     /// Adds a cost.
     pub(super) fn add(&mut self, now: u64, cost: u64) {
         self.seen = self.seen.max(now);

@@ -28,11 +28,6 @@ pub enum GiveBack {
 }
 
 impl Cost {
-    /// `units` that were taken at `at`.
-    pub const fn new(units: u64, at: Tick) -> Self {
-        Self { units, at }
-    }
-
     /// Whether it is to be given back as it was taken at `at`, or as a turn that is the last before it comes.
     pub(super) fn is_due(
         self,

@@ -270,7 +270,10 @@ impl Algorithm for TokenBucket {
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
-        let cost = Cost::new(cost.units, self.refilled_at(cost.at));
+        let cost = Cost {
+            units: cost.units,
+            at: self.refilled_at(cost.at),
+        };
         self.bucket.refund(state, self.refilled_at(now), cost, why);
     }
 

@@ -117,10 +117,10 @@ impl Permits {
     /// Changes a limit that is not adaptive, or returns an error.
     pub(crate) fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
         if self.is_adaptive() {
-            return Err(ConfigError::Unsupported {
-                what: "set_limit on an adaptive limit",
-                instead: "set its bounds with `between` when it is made",
-            });
+            return Err(ConfigError::unsupported(
+                "set_limit on an adaptive limit",
+                "set its bounds with `between` when it is made",
+            ));
         }
         self.table.store_limit(checked_limit(limit)?);
         self.lines.tell_all();

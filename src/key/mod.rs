@@ -205,7 +205,7 @@ impl<K> Extracted<K> {
     }
 
     /// Converts the key, if there is one.
-    pub fn map<T>(self, change: impl FnOnce(K) -> T) -> Extracted<T> {
+    pub(crate) fn map<T>(self, change: impl FnOnce(K) -> T) -> Extracted<T> {
         match self {
             Self::Key(key) => Extracted::Key(change(key)),
             Self::Skip => Extracted::Skip,

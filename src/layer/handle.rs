@@ -7,14 +7,13 @@ use std::{
     io::{self, Read, Write},
     marker::PhantomData,
     sync::Arc,
-    time::Duration,
 };
 
 use super::signals::{set_gauges, set_losses};
 use super::state::State;
 use super::{Counts, KeyPair, LimitLayer, Limiting};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
-use crate::backend::{Backend, Bans, IntoBackend, Op};
+use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
@@ -165,41 +164,6 @@ impl<K, L> Handle<K, L> {
         L: Backend<Q>,
     {
         self.give(key, Op::Refund(cost, Receipt::NOW))
-    }
-
-    /// Denies all requests of `key` for `length` from now on, or until its present block ends if that
-    /// is later. Attempts that are under way do not change it when they end.
-    ///
-    /// With a [`Fallback`](crate::store::Fallback), only the backend that decides now bans the key.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::{ClientIp, Lockout, Quota, RateLimitLayer};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
-    /// let clients = ClientIp::peer();
-    /// let layer = RateLimitLayer::new(clients.clone(), Lockout::new(Quota::per_hour(5)));
-    /// let handle = layer.handle();
-    /// let client = clients.key([203, 0, 113, 9].into());
-    /// handle.ban(&client, Duration::from_secs(3_600)).await?;
-    /// assert_eq!(handle.backend().blocked(), 1);
-    /// assert!(handle.peek_now(&client, 1).is_denied());
-    /// handle.reset(&client).await?;
-    /// assert_eq!(handle.backend().blocked(), 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn ban<Q>(
-        &self,
-        key: &Q,
-        length: Duration,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<Q, K, L>
-    where
-        Q: KeyRef<K> + ?Sized,
-        L: Backend<Q> + Bans,
-    {
-        done(self.state.backend.apply(key, Op::Ban(length)))
     }
 
     /// How many requests were admitted, denied, queued, and so on, so far.

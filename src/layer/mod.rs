@@ -27,7 +27,7 @@ pub use self::{
     options::OnStoreError,
     rate::Rate,
     service::Limit,
-    top_keys::{TopKey, TopKeys},
+    top_keys::TopKeys,
 };
 /// What layers are made of, for who names the type of a layer in full. There is nothing to implement or to call.
 pub mod parts {
@@ -317,11 +317,10 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// If the limit books no turns and does not decide in this process: the setting would have no effect.
     #[track_caller]
     pub fn queue(self, most: u32) -> Self {
-        let error = ConfigError::Unsupported {
-            what: "`queue` for a limit without turns that counts denials or does not decide in this process",
-            instead: "use a `LeakyBucket`, `TokenBucket` or `WarmUp`, or leave it out",
-        };
-        expect_valid(self.gate().can_queue().then_some(()).ok_or(error));
+        let what = "`queue` for a limit without turns that counts denials or does not decide in this process";
+        let instead = "use a `LeakyBucket`, `TokenBucket` or `WarmUp`, or leave it out";
+        let error = || ConfigError::unsupported(what, instead);
+        expect_valid(self.gate().can_queue().then_some(()).ok_or_else(error));
         self.with_gate(|rate| rate.line.queue = most)
     }
 
@@ -429,8 +428,8 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
 #[track_caller]
 pub(crate) fn expect_queue(what: &'static str, has_queue: bool) {
     let instead = "give the limit a queue first, or leave this out";
-    let error = ConfigError::Unsupported { what, instead };
-    expect_valid(has_queue.then_some(()).ok_or(error));
+    let error = || ConfigError::unsupported(what, instead);
+    expect_valid(has_queue.then_some(()).ok_or_else(error));
 }
 
 impl<S, K: Clone, G: Limiting, R: Clone> Layer<S> for LimitLayer<K, G, R> {

@@ -1,7 +1,7 @@
 //! Which keys are denied most, and which use most.
 //!
 //! "Space-saving" (Metwally, Agrawal and El Abbadi, 2005): n counters. A key without a counter takes over the
-//! smallest one, with its count, which it may not have earned: the error. So a count is at most its error too high
+//! smallest one, with its count, which it may not have earned. So a count is at most an n-th of all too high
 //! and never too low, and a key with more than an n-th of all is among them.
 
 use std::{
@@ -22,8 +22,8 @@ use crate::sync::{Mutex, lock};
 /// `name` makes of it, which is called when its count begins: a page or a log that shows keys shows addresses and names
 /// of clients.
 ///
-/// Each [`count`](TopKey::count) is at most its [`error`](TopKey::error) too high, and never too low. A key that was
-/// denied more often than `denials / n` is listed. To count a key that is not listed takes time in proportion to `n`.
+/// A count is never too low, and too high by at most an n-th of all. A key that was denied more often than
+/// `denials / n` is listed. To count a key that is not listed takes time in proportion to `n`.
 ///
 /// ```
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -40,8 +40,8 @@ use crate::sync::{Mutex, lock};
 ///     let _ = service.clone().oneshot(customer.to_owned()).await;
 /// }
 /// let denied = top.denied_keys();
-/// assert_eq!((denied.len(), &*denied[0].name, denied[0].count), (1, "ann", 2));
-/// assert_eq!(top.used_keys()[0].name, "ann");
+/// assert_eq!(denied, [("ann".to_owned(), 2)]);
+/// assert_eq!(top.used_keys()[0].0, "ann");
 /// # }
 /// ```
 #[derive(Clone)]
@@ -53,19 +53,8 @@ pub struct TopKeys<N> {
     used: Table,
 }
 
-type Table = Arc<Mutex<HashMap<u64, TopKey>>>;
-
-/// A key and its count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TopKey {
-    /// The key, as [`TopKeys`] shows keys.
-    pub name: String,
-    /// How often it was counted, or what it has used.
-    pub count: u64,
-    /// How much of the count may be that of other keys.
-    pub error: u64,
-}
+/// The name and the count of each key.
+type Table = Arc<Mutex<HashMap<u64, (String, u64)>>>;
 
 impl<N> TopKeys<N> {
     /// Counts up to `n` keys, at least one, and shows each as the text that `name` makes of it.
@@ -83,12 +72,12 @@ impl<N> TopKeys<N> {
     }
 
     /// The keys whose requests were denied, the most often first.
-    pub fn denied_keys(&self) -> Vec<TopKey> {
+    pub fn denied_keys(&self) -> Vec<(String, u64)> {
         sorted(&self.denied)
     }
 
     /// The keys that have used something, and the sum of the costs that each was admitted, the highest first.
-    pub fn used_keys(&self) -> Vec<TopKey> {
+    pub fn used_keys(&self) -> Vec<(String, u64)> {
         sorted(&self.used)
     }
 
@@ -104,25 +93,24 @@ impl<N> TopKeys<N> {
     {
         let hash = self.hasher.hash_one(key);
         let mut counts = lock(table);
-        if let Some(known) = counts.get_mut(&hash) {
-            known.count = known.count.saturating_add(cost);
+        if let Some((_, count)) = counts.get_mut(&hash) {
+            *count = count.saturating_add(cost);
             return;
         }
-        let mut error = 0;
+        let mut taken_over = 0;
         if counts.len() >= self.n {
-            let smallest = counts.iter().min_by_key(|(_, smallest)| smallest.count);
+            let smallest = counts.iter().min_by_key(|(_, (_, count))| *count);
             if let Some(hash) = smallest.map(|(hash, _)| *hash) {
-                error = counts.remove(&hash).map_or(0, |smallest| smallest.count);
+                taken_over = counts.remove(&hash).map_or(0, |(_, count)| count);
             }
         }
-        let (name, count) = ((self.name)(key), error.saturating_add(cost));
-        counts.insert(hash, TopKey { name, count, error });
+        counts.insert(hash, ((self.name)(key), taken_over.saturating_add(cost)));
     }
 }
 
-fn sorted(table: &Table) -> Vec<TopKey> {
+fn sorted(table: &Table) -> Vec<(String, u64)> {
     let mut keys: Vec<_> = lock(table).values().cloned().collect();
-    keys.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+    keys.sort_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
     keys
 }
 

@@ -127,27 +127,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// Gives back `cost` that was taken just now and not used. It never makes more available than an
     /// unused limit has.
     pub fn refund(&self, cost: u64) {
-        OneKey::refund(self, None, cost);
-    }
-
-    /// Gives back `cost` that was taken at `taken_at`, a moment of this limiter's clock. The part that
-    /// has become available again since then is not given back a second time.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::{Limiter, ManualClock, Quota, SlidingLog, clock::Clock};
-    ///
-    /// let clock = ManualClock::new();
-    /// let limiter = Limiter::new(SlidingLog::new(Quota::per_second(10))).with_clock(clock.clone());
-    /// let taken_at = clock.now();
-    /// assert!(limiter.check(10).is_admitted());
-    /// clock.advance(Duration::from_secs(1));
-    /// assert!(limiter.check(10).is_admitted());
-    /// limiter.refund_from(taken_at, 10);
-    /// assert!(limiter.check(1).is_denied(), "the first ten have expired");
-    /// ```
-    pub fn refund_from(&self, taken_at: Tick, cost: u64) {
-        OneKey::refund(self, Some(taken_at), cost);
+        OneKey::refund(self, cost);
     }
 
     /// Takes `cost` even if it exceeds the limit: for a cost that is known only afterwards. Returns

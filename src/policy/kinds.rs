@@ -57,11 +57,11 @@ fn gcra(quota: Quota) -> Result<AnyAlgorithm, ConfigError> {
 }
 
 #[cfg(not(feature = "governor"))]
-const fn gcra(_: Quota) -> Result<AnyAlgorithm, ConfigError> {
-    Err(ConfigError::Unsupported {
-        what: "gcra",
-        instead: "enable the feature `governor`, or use token_bucket, which decides the same",
-    })
+fn gcra(_: Quota) -> Result<AnyAlgorithm, ConfigError> {
+    Err(ConfigError::unsupported(
+        "gcra",
+        "enable the feature `governor`, or use token_bucket, which decides the same",
+    ))
 }
 
 /// A fixed window that follows the calendar. A text calls it `fixed_window`.

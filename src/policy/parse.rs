@@ -1,5 +1,7 @@
 //! Reads the text of a limit.
 
+use std::fmt::Display;
+
 use super::kinds::{Kind, Make};
 use super::term::{Term, Units};
 use crate::algorithm::{Setting, Takes, zone_number};
@@ -187,12 +189,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn wrong(text: &str, expected: impl Into<String>) -> ConfigError {
-    ConfigError::Syntax {
-        field: "policy",
-        text: text.trim().to_owned(),
-        expected: expected.into(),
-    }
+fn wrong(text: &str, expected: impl Display) -> ConfigError {
+    ConfigError::syntax("policy", text.trim(), expected)
 }
 
 #[cfg(all(test, not(tower_throttle_loom)))]

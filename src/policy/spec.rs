@@ -160,10 +160,10 @@ impl FromStr for AnyAlgorithm {
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let spec = text.parse::<Spec>()?;
         if spec.queue().is_some() {
-            return Err(ConfigError::Unsupported {
-                what: "a queue of an algorithm",
-                instead: "give it to the layer, with `RateLimitLayer::queue`",
-            });
+            return Err(ConfigError::unsupported(
+                "a queue of an algorithm",
+                "give it to the layer, with `RateLimitLayer::queue`",
+            ));
         }
         spec.algorithm()
     }

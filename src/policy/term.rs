@@ -48,10 +48,10 @@ impl Term {
         let (Units::Rate(quota), Some(Make::Algorithm(make))) =
             (self.amount, self.kind().map(|kind| &kind.make))
         else {
-            return Err(ConfigError::Unsupported {
-                what: "concurrency as an algorithm",
-                instead: "use a `ConcurrencyLimitLayer`, or a policy file",
-            });
+            return Err(ConfigError::unsupported(
+                "concurrency as an algorithm",
+                "use a `ConcurrencyLimitLayer`, or a policy file",
+            ));
         };
         let options = self.options.iter();
         let own = options.filter(|(setting, _)| !is_of_line(setting));

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::backend::{Backend, Bans, Fullness, Losses, Op};
+use crate::backend::{Backend, Fullness, Losses, Op};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -19,9 +19,6 @@ type Decided = Result<Decision, StoreError>;
 
 /// A limit of any type, in this process or in a store.
 pub(crate) type AnyLimit<K> = Arc<dyn Backend<K, Future = AnyDecision>>;
-
-/// It may be a lockout.
-impl<K: 'static> Bans for AnyLimit<K> {}
 
 /// The decision of a limit in a store, or of any type. Only one that has to be waited for is boxed.
 ///

@@ -19,7 +19,15 @@ pub(super) fn apply_op<A: Algorithm>(
 ) -> Decision {
     let mut give_back = |cost, receipt: Receipt, why| {
         let taken_at = Tick::from_nanos(receipt.moment());
-        algorithm.refund(state, now, Cost::new(cost, taken_at), why);
+        algorithm.refund(
+            state,
+            now,
+            Cost {
+                units: cost,
+                at: taken_at,
+            },
+            why,
+        );
     };
     match op {
         Op::Take(cost) => {
@@ -39,7 +47,6 @@ pub(super) fn apply_op<A: Algorithm>(
         Op::Refund(cost, receipt) => give_back(cost, receipt, GiveBack::Refund),
         Op::Cancel(cost, receipt) => give_back(cost, receipt, GiveBack::Cancel),
         Op::Forgive(cost, receipt) => give_back(cost, receipt, GiveBack::Forgive),
-        Op::Ban(length) => A::ban(algorithm, state, now, length),
         Op::Charge(cost) => {
             algorithm.charge(state, now, cost);
         }
@@ -69,7 +76,6 @@ pub(super) fn apply_to(key: &impl OneKey, op: Op, remove: impl FnOnce()) -> Deci
         }
         Op::Take(cost) | Op::Reserve { cost, .. } => (cost, None),
         Op::Charge(cost) => (cost, Some(cost)),
-        Op::Ban(length) => (u64::from(!length.is_zero()), Some(1)),
         _ => (0, None),
     };
     if op == Op::Reset {

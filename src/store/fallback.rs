@@ -45,8 +45,8 @@ use crate::store::{
 /// A refund goes to the backend that took the cost, never to the other one. If that backend is
 /// unavailable, the cost stays taken.
 ///
-/// A ban or a reset applies to the backend that decides at that time, and not to the other one. After
-/// a switch a banned key is admitted, and a key that was reset may still be blocked.
+/// A reset applies to the backend that decides at that time, and not to the other one. After
+/// a switch a blocked key is admitted, and a key that was reset may still be blocked.
 ///
 /// A machine that switches may admit the secondary backend's limit in addition to the primary's
 /// promise. The primary backend never learns what the secondary one admitted.

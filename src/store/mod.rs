@@ -2,7 +2,6 @@
 
 mod any;
 mod apply;
-mod bans;
 #[cfg(feature = "cas")]
 pub mod cas;
 #[cfg(feature = "tokio")]
@@ -27,12 +26,12 @@ pub mod remote;
 pub(crate) use self::any::{AnyLimit, Fixed, any};
 pub use self::fallback::Fallback;
 #[cfg(feature = "tokio")]
-pub use self::quotas::{Cached, CachedStats};
+pub use self::quotas::Cached;
 pub use self::{
     any::AnyDecision,
     quotas::{Lookup, QuotaPerKey, Quotas},
 };
-pub use crate::backend::{Backend, Bans, Fullness, IntoBackend, Losses, Op};
+pub use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 pub use crate::quota::Plan;
 pub use crate::receipt::Receipt;
 pub use crate::saved::{SaveState, StateFile};

@@ -221,7 +221,10 @@ impl<'a, A: Algorithm> Case<'a, A> {
         } else {
             kept.decided_at
         };
-        let taken = Cost::new(part, at(taken_at));
+        let taken = Cost {
+            units: part,
+            at: at(taken_at),
+        };
         self.algorithm
             .refund(&mut self.state, at(moment), taken, GiveBack::Refund);
         let (cost, then) = (kept.cost, kept.decided_at);
@@ -294,7 +297,10 @@ impl<'a, A: Algorithm> Case<'a, A> {
             }
         }
         let cost = costs[refunded];
-        let taken = Cost::new(cost, at(self.now));
+        let taken = Cost {
+            units: cost,
+            at: at(self.now),
+        };
         self.algorithm
             .refund(&mut with, at(self.now), taken, GiveBack::Refund);
         (self.decisions(&with) != self.decisions(&without)).then(|| {

@@ -16,7 +16,7 @@ use crate::receipt::Receipt;
 const CALLS: u64 = 80;
 
 /// Checks that a backend decides on two unused keys as `algorithm` does on two states, in a random trace of all
-/// operations but bans.
+/// operations.
 ///
 /// Before each operation it calls `pass` with a time that is to pass. `pass` returns the present moment, or `None` if
 /// only the backend knows it: then the moment of a decision is that of its [`Receipt`](crate::store::Receipt), which
@@ -178,7 +178,10 @@ impl<'a, A: Algorithm> Expected<'a, A> {
         let is_new = self.state.is_none();
         let state = self.state.get_or_insert_with(|| algorithm.fresh(now));
         let mut refund = |cost, receipt: Receipt, why| {
-            let taken = Cost::new(cost, Tick::from_nanos(receipt.moment()));
+            let taken = Cost {
+                units: cost,
+                at: Tick::from_nanos(receipt.moment()),
+            };
             algorithm.refund(state, now, taken, why);
         };
         let decision = match op {

@@ -11,7 +11,7 @@ use crate::algorithm::TokenBucket;
 use crate::backend::Backend;
 use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::quota::Quota;
-use crate::store::cas::{CasBuilder, CasStore, Fault, Faulty, Loaded, Swapped, Value, Version};
+use crate::store::cas::{CasBuilder, CasStore, Fault, Faulty, Loaded, Swapped, Value};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -44,7 +44,10 @@ pub async fn check_cas_store<S: CasStore>(store: S) -> Result<(), String> {
 }
 
 fn value(version: u64, bytes: &[u8]) -> Value {
-    Value::new(Version::from_u64(version), bytes.to_vec())
+    Value {
+        version,
+        bytes: bytes.to_vec(),
+    }
 }
 
 async fn load<S: CasStore>(store: &S, key: &str) -> Result<Loaded, String> {
@@ -59,7 +62,6 @@ async fn swap<S: CasStore>(
     new: &Value,
     ttl: Duration,
 ) -> Result<Swapped, String> {
-    let expected = expected.map(Version::from_u64);
     let swapped = store.swap(key, expected, new, ttl).await;
     swapped.map_err(|error| format!("a swap failed: {error}"))
 }
@@ -83,7 +85,7 @@ async fn holds<S: CasStore>(store: &S, key: &str, expected: Option<&Value>) -> R
     let found = load(store, key).await?.value;
     let [found, expected] = [found.as_ref(), expected]
         .map(|value| value.map(|value| (value.version, value.bytes.len(), value)));
-    let text = |value: Option<(Version, usize, &Value)>| {
+    let text = |value: Option<(u64, usize, &Value)>| {
         value.map(|(version, len, _)| format!("{version:?} with {len} bytes"))
     };
     is(found == expected, || {
@@ -102,7 +104,7 @@ async fn values<S: CasStore>(store: &S, key: &str, odd: &str) -> Result<(), Stri
         value(0, b"last"),
     ] {
         replace(store, key, expected, &new, MINUTE).await?;
-        expected = Some(new.version.as_u64());
+        expected = Some(new.version);
     }
     holds(store, odd, None).await?;
     replace(store, odd, None, &value(1, b"odd"), MINUTE).await?;

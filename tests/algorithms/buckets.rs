@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{
-    Algorithm, Cost, GiveBack, reserve, state_from_bytes, state_to_bytes,
-};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve};
 use tower_throttle::clock::Tick;
 use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
 
@@ -121,7 +119,10 @@ fn a_refund_leaves_out_what_steps_have_brought_back() {
         for (taken, cost) in [(0, 1), (30, 20)] {
             assert!(bucket.decide(&mut state, ms(taken), cost).is_admitted());
         }
-        let cost = Cost::new(20, ms(30));
+        let cost = Cost {
+            units: 20,
+            at: ms(30),
+        };
         bucket.refund(&mut state, ms(refunded), cost, GiveBack::Refund);
         let left = bucket.peek(&state, ms(refunded), 0).remaining();
         assert_eq!(left, 99 + refunded / 300, "{refunded} ms");
@@ -207,7 +208,7 @@ fn buckets_that_owe_or_step_keep_the_laws() {
     }
 }
 
-/// Between all kinds of buckets, and states travel as bytes.
+/// Between all kinds of buckets.
 ///
 /// Shows promise 17.
 #[test]
@@ -225,8 +226,6 @@ fn a_change_of_steps_keeps_what_was_used() {
             let now = at(7_000_000_000);
             let mut state = from.fresh(now);
             assert!(from.decide(&mut state, now, 17).is_admitted());
-            let bytes = state_to_bytes(&from, &state).expect("a state");
-            state = state_from_bytes(&from, &bytes).expect("the same state");
             to.rescale(&mut state, &from, now);
             assert_eq!(
                 to.peek(&state, now, 0).remaining(),

@@ -300,8 +300,15 @@ impl Pair {
                         .saturating_add(random.below(self.model.rate.period))
                         .min(1 << 62),
                 };
-                self.algorithm
-                    .refund(state, tick, Cost::new(cost, at(taken_at)), GiveBack::Refund);
+                self.algorithm.refund(
+                    state,
+                    tick,
+                    Cost {
+                        units: cost,
+                        at: at(taken_at),
+                    },
+                    GiveBack::Refund,
+                );
                 self.model.refund(taken_at, now, cost);
                 let rest = self.algorithm.peek(&self.state, tick, 0);
                 self.wrong_figures(&rest)
@@ -432,7 +439,10 @@ fn combined_limits_do_what_all_oracles_do_and_denials_charge_none() {
                 }
                 1 => {
                     let taken_at = now.saturating_sub(random.below(pairs[0].model.rate.period));
-                    let back = Cost::new(cost, at(taken_at));
+                    let back = Cost {
+                        units: cost,
+                        at: at(taken_at),
+                    };
                     all.refund(&mut state, at(now), back, GiveBack::Refund);
                     for pair in &mut pairs {
                         pair.model.refund(taken_at, now, cost);

@@ -64,7 +64,10 @@ pub(crate) fn resets_while_unused<A: Algorithm>(subject: &Subject<A>, seed: u64)
         let cost = 1 + random.below(subject.limit.min(3));
         let decision = subject.algorithm.decide(&mut state, at(now), cost);
         if !decision.is_denied() {
-            taken.push(Cost::new(cost, at(now)));
+            taken.push(Cost {
+                units: cost,
+                at: at(now),
+            });
         }
         now += random.below(subject.period);
     }
@@ -116,7 +119,10 @@ pub(crate) fn leaves_more_in_the_past<A: Algorithm>(
     }
     let returns = ["bucket", "meter", "warm-up", "steps", "debt"];
     if !returns.iter().any(|name| subject.name.contains(name)) {
-        let taken = Cost::new(cost, at(taken_at));
+        let taken = Cost {
+            units: cost,
+            at: at(taken_at),
+        };
         let refunded = worse("a refund", &|state, moment| {
             algorithm.refund(state, moment, taken, GiveBack::Refund);
         });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
 use tower_throttle::clock::Tick;
-use tower_throttle::store::{Backend, Op, Receipt};
+use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Local, Lockout, ManualClock, Quota, TokenBucket};
 
 const SECOND: u64 = 1_000_000_000;
@@ -44,7 +44,10 @@ impl<A: Algorithm> Key<A> {
         self.algorithm.refund(
             &mut self.state,
             now,
-            Cost::new(1, taken_at),
+            Cost {
+                units: 1,
+                at: taken_at,
+            },
             GiveBack::Refund,
         );
     }
@@ -91,7 +94,7 @@ fn a_success_from_before_the_block_changes_nothing() {
 
 /// Shows promise 190.
 #[test]
-fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
+fn a_report_from_before_a_pardon_is_ignored() {
     let clock = ManualClock::new();
     let local = Local::new(lockout()).with_clock(clock.clone());
     let decided = local.decide("ann", 1).into_inner().expect("a decision");
@@ -100,33 +103,11 @@ fn a_report_from_before_a_pardon_or_a_ban_is_ignored() {
     assert!(local.check("ann", 3).is_admitted());
     drop(local.apply("ann", Op::Refund(1, decided.receipt())));
     assert_eq!(local.peek("ann", 1).remaining(), 2);
-    drop(local.apply("ann", Op::Ban(Duration::from_secs(10))));
-    drop(local.apply("ann", Op::Refund(1, Receipt::NOW)));
-    let retry_after = local.peek("ann", 1).retry_after;
-    assert_eq!(retry_after, Some(Duration::from_secs(10)));
-    clock.advance(Duration::from_secs(10));
-    assert_eq!(local.peek("ann", 1).remaining(), 5);
 }
 
 /// Shows promise 190.
 #[test]
-fn a_ban_lasts_at_least_as_long_as_the_block_and_is_not_shortened() {
-    let clock = ManualClock::new();
-    let local = Local::new(lockout()).with_clock(clock.clone());
-    assert!(local.check("ann", 5).is_admitted());
-    for (ban, retry) in [(30, 60), (90, 90), (20, 90)] {
-        drop(local.apply("ann", Op::Ban(Duration::from_secs(ban))));
-        let retry_after = local.peek("ann", 1).retry_after;
-        assert_eq!(retry_after, Some(Duration::from_secs(retry)));
-        assert_eq!(local.blocked(), 1);
-    }
-    clock.advance(Duration::from_secs(90));
-    assert_eq!((local.blocked(), local.peek("ann", 1).remaining()), (0, 5));
-}
-
-/// Shows promise 190.
-#[test]
-fn a_lockout_of_any_kind_forgives_and_bans() {
+fn a_lockout_of_any_kind_forgives() {
     let any = AnyAlgorithm::new(lockout().clear_on_success());
     let clock = ManualClock::new();
     let local = Local::new((any, TokenBucket::new(Quota::per_second(9)))).with_clock(clock);
@@ -136,9 +117,4 @@ fn a_lockout_of_any_kind_forgives_and_bans() {
     let decided = local.decide("ann", 1).into_inner().expect("a decision");
     drop(local.apply("ann", Op::Forgive(1, decided.receipt())));
     assert_eq!(local.peek("ann", 1).remaining(), 5, "of both");
-    drop(local.apply("ann", Op::Ban(Duration::from_secs(5))));
-    assert_eq!(
-        local.peek("ann", 1).retry_after,
-        Some(Duration::from_secs(5))
-    );
 }

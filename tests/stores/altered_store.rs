@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tower_throttle::StoreError;
-use tower_throttle::store::cas::{CasStore, Loaded, Program, Runs, Swapped, Value, Version};
+use tower_throttle::store::cas::{CasStore, Loaded, Program, Runs, Swapped, Value};
 
 /// What is different from the store `S`. Loads and swaps that are not overridden are those of the store. It runs
 /// no programs, so that all is done by these two.
@@ -39,7 +39,7 @@ pub(crate) trait Change<S: CasStore>: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Swap<'a> {
     pub(crate) key: &'a str,
-    pub(crate) expected: Option<Version>,
+    pub(crate) expected: Option<u64>,
     pub(crate) new: &'a Value,
     pub(crate) ttl: Duration,
 }
@@ -70,7 +70,7 @@ impl<S: CasStore, C: Change<S>> CasStore for Altered<S, C> {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {

@@ -57,7 +57,15 @@ fn apply<A: Algorithm>(algorithm: &A, state: &mut Option<A::State>, now: Tick, o
         _ => return algorithm.peek(state, now, 0),
     };
     let taken_at = Tick::from_nanos(receipt.moment());
-    algorithm.refund(state, now, Cost::new(cost, taken_at), why);
+    algorithm.refund(
+        state,
+        now,
+        Cost {
+            units: cost,
+            at: taken_at,
+        },
+        why,
+    );
     algorithm.peek(state, now, 0)
 }
 

@@ -13,7 +13,7 @@ use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
 use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::cas::{
-    CasStore, Loaded, MemoryStore, Swapped, Value, Version, postgres::PostgreSql,
+    CasStore, Loaded, MemoryStore, Swapped, Value, postgres::PostgreSql,
 };
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{AsError, StoreError};
@@ -64,7 +64,7 @@ impl<S: CasStore> CasStore for Counted<S> {
     fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send {

@@ -114,8 +114,8 @@ fn a_wrapped_limit_reports_what_it_does_alone() {
 }
 
 #[test]
-fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
-    fn steps<A: Algorithm>(limit: &A) -> (Vec<Option<Duration>>, [bool; 2]) {
+fn a_cancelled_request_reaches_a_wrapped_limit() {
+    fn steps<A: Algorithm>(limit: &A) -> Vec<Option<Duration>> {
         let now = Tick::from_nanos(1 << 40);
         let mut state = limit.fresh(now);
         let mut results = Vec::new();
@@ -124,17 +124,18 @@ fn a_cancelled_request_and_a_ban_reach_a_wrapped_limit() {
             let placed = reserve(limit, &mut state, now, 1, MINUTE);
             results.push(placed.wait());
             let turn = now.plus(placed.wait().unwrap_or_default());
-            limit.refund(&mut state, now, Cost::new(1, turn), GiveBack::Cancel);
+            limit.refund(
+                &mut state,
+                now,
+                Cost { units: 1, at: turn },
+                GiveBack::Cancel,
+            );
         }
-        let before = limit.is_blocked(&state, now);
-        A::ban(limit, &mut state, now, MINUTE);
-        (results, [before, limit.is_blocked(&state, now)])
+        results
     }
     check_all!(steps);
     let line = LeakyBucket::new(Quota::per_minute(10).burst(1));
-    let (placed, _) = steps(&line);
-    assert_eq!(placed, [Some(MINUTE / 10); 2]);
-    assert_eq!(steps(&Lockout::new(Quota::per_minute(10))).1, [false, true]);
+    assert_eq!(steps(&line), [Some(MINUTE / 10); 2]);
 }
 
 #[test]

@@ -2,8 +2,7 @@ use std::time::Duration;
 
 use super::super::{
     Algorithm, All, AnyAlgorithm, CalendarWindow, Cost, FixedWindow, GiveBack, Lockout,
-    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp, settings_from_bytes,
-    settings_to_bytes, state_from_bytes, state_to_bytes,
+    SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 use super::*;
 
@@ -146,11 +145,6 @@ fn unwritable<A: Algorithm>(algorithm: &A, others: &[A]) -> Option<String> {
             let now = Tick::from_nanos(start.saturating_add(random(20_000_000_000)));
             let _ = algorithm.decide(&mut state, now, random(3));
             if random(9) == 0 {
-                algorithm.ban(
-                    &mut state,
-                    now,
-                    Duration::from_nanos(any_number(&mut random)),
-                );
                 let _ = algorithm.charge(&mut state, now, any_number(&mut random));
             }
         }
@@ -179,8 +173,8 @@ fn unwritable<A: Algorithm>(algorithm: &A, others: &[A]) -> Option<String> {
             let now = some(&mut random, &moments);
             let (cost, at) = (any_number(&mut random), some(&mut random, &moments));
             match random(7) {
-                0 => algorithm.refund(&mut state, now, Cost::new(cost, at), GiveBack::Refund),
-                1 => algorithm.refund(&mut state, now, Cost::new(cost, at), GiveBack::Cancel),
+                0 => algorithm.refund(&mut state, now, Cost { units: cost, at }, GiveBack::Refund),
+                1 => algorithm.refund(&mut state, now, Cost { units: cost, at }, GiveBack::Cancel),
                 2 => drop(algorithm.charge(&mut state, now, cost)),
                 4 if round % 2 == 0 && !others.is_empty() => {
                     let place = usize::try_from(step).unwrap_or(0) % others.len();

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Algorithm, Cost, GiveBack, TokenBucket, settings_from_bytes, settings_to_bytes,
-    state_from_bytes, state_to_bytes,
+    Algorithm, Cost, GiveBack, TokenBucket, fields::state_from_bytes, settings_from_bytes,
+    settings_to_bytes, state_to_bytes,
 };
 use super::Lockout;
 use crate::clock::Tick;
@@ -32,7 +32,7 @@ impl Algorithm for DeniesAll {
     }
     fn fresh(&self, _: Tick) {}
     fn decide(&self, (): &mut (), _: Tick, _: u64) -> Decision {
-        Decision::new(Verdict::Deny, 1, 0, None, 0)
+        Decision::new(Verdict::Deny, 1, 0, Some(1), 1)
     }
     fn refund(&self, (): &mut (), _: Tick, _: Cost, _: GiveBack) {}
     fn charge(&self, (): &mut (), _: Tick, _: u64) -> Duration {
@@ -50,8 +50,8 @@ fn a_denied_cost_of_zero_is_no_failure() {
     let mut state = algorithm.fresh(Tick::ZERO);
     for (cost, is_blocked) in [(0, false), (1, true)] {
         assert!(algorithm.decide(&mut state, Tick::ZERO, cost).is_denied());
-        let blocked = algorithm.is_blocked(&state, Tick::ZERO);
-        assert_eq!(blocked, is_blocked);
+        let retry_after = algorithm.peek(&state, Tick::ZERO, 1).retry_after;
+        assert_eq!(retry_after == Some(MINUTE), is_blocked);
     }
 }
 
@@ -63,14 +63,20 @@ fn forgiveness_of_a_cost_of_zero_frees_nothing() {
     clears.refund(
         &mut state,
         Tick::ZERO,
-        Cost::new(0, Tick::ZERO),
+        Cost {
+            units: 0,
+            at: Tick::ZERO,
+        },
         GiveBack::Forgive,
     );
     assert_eq!(clears.peek(&state, Tick::ZERO, 0).remaining(), 2);
     clears.refund(
         &mut state,
         Tick::ZERO,
-        Cost::new(1, Tick::ZERO),
+        Cost {
+            units: 1,
+            at: Tick::ZERO,
+        },
         GiveBack::Forgive,
     );
     assert_eq!(clears.peek(&state, Tick::ZERO, 0).remaining(), 5);
@@ -83,27 +89,16 @@ fn forgiveness_of_a_cost_of_zero_frees_nothing() {
         algorithm.refund(
             &mut state,
             Tick::ZERO,
-            Cost::new(cost, Tick::ZERO),
+            Cost {
+                units: cost,
+                at: Tick::ZERO,
+            },
             GiveBack::Forgive,
         );
         let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
-        let blocked = algorithm.is_blocked(&state, Tick::ZERO);
-        assert_eq!(blocked, is_blocked, "cost {cost}");
+        let retry_after = algorithm.peek(&state, Tick::ZERO, 1).retry_after;
+        assert_eq!(retry_after == Some(MINUTE), is_blocked, "cost {cost}");
     }
-}
-
-#[test]
-fn bans_do_not_count_as_blocks_and_are_forgotten_when_they_end() {
-    let mut state = lockout().fresh(Tick::ZERO);
-    for _ in 0..2 {
-        Lockout::ban(&lockout(), &mut state, Tick::ZERO, MINUTE);
-    }
-    let end = Tick::ZERO.plus(MINUTE);
-    assert_eq!(lockout().forgettable_at(&state), end);
-    assert_eq!(lockout().peek(&state, end, 0).remaining(), 5);
-    assert!(lockout().decide(&mut state, end, 5).is_admitted());
-    let denied = lockout().peek(&state, end, 1);
-    assert_eq!(denied.retry_after, Some(MINUTE), "the first block");
 }
 
 #[test]

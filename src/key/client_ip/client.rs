@@ -103,9 +103,10 @@ impl Client {
     pub(in crate::key) fn parse(
         field: &'static str,
         text: &str,
+        shown: impl fmt::Display,
         few: &'static str,
     ) -> Result<Self, ConfigError> {
-        let refuse = |allowed: &'static str| ConfigError::out_of_range(field, text, allowed);
+        let refuse = |allowed: &str| ConfigError::out_of_range(field, &shown, allowed);
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -138,7 +139,7 @@ impl Client {
         let network = Self::containing(canonical, prefix, prefix);
         if network.network().map(|(first, _)| first) != Some(canonical) {
             let allowed = format!("{network} for the network, or {canonical} for the address");
-            return Err(ConfigError::out_of_range(field, text, allowed));
+            return Err(refuse(&allowed));
         }
         Ok(network)
     }
@@ -207,7 +208,7 @@ mod tests {
             ("10.0.0", "such as"),
             ("010.0.0.1", "such as"),
         ] {
-            let error = Client::parse("trusting", text, "fewer")
+            let error = Client::parse("trusting", text, text, "fewer")
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(reason), "{text}: {error}");

@@ -252,7 +252,7 @@ impl Forwarded {
     /// ```
     #[track_caller]
     pub fn trusting(self, networks: impl IntoIterator<Item: AsRef<str>>) -> ClientIp {
-        let parse = |text: &str| Client::parse("trusting", text, SOME_PROXIES);
+        let parse = |text: &str| Client::parse("trusting", text, text, SOME_PROXIES);
         let networks = networks.into_iter().map(|network| parse(network.as_ref()));
         let proxies = TrustedProxies::Networks(expect_valid(networks.collect()));
         ClientIp::proxied(self.0, proxies)

@@ -46,17 +46,18 @@ impl Networks {
     pub fn new(networks: impl IntoIterator<Item: AsRef<str>>) -> Self {
         let mut all = Self::default();
         for network in networks {
-            let network = Self::parse(network.as_ref());
+            let network = network.as_ref();
+            let network = Self::parse(network, network);
             expect_valid(network.and_then(|network| all.add(network, true)));
         }
         all
     }
 
-    /// A network that can be in a list.
-    pub(crate) fn parse(network: &str) -> Result<Client, ConfigError> {
+    /// A network that can be in a list. An error shows `shown` in its place.
+    pub(crate) fn parse(network: &str, shown: impl fmt::Display) -> Result<Client, ConfigError> {
         let some =
             "networks of some clients: this one contains all of them; for all, leave the list out";
-        Client::parse(FIELD, network, some)
+        Client::parse(FIELD, network, shown, some)
     }
 
     fn add(&mut self, network: Client, is_listed: bool) -> Result<(), ConfigError> {
@@ -84,7 +85,7 @@ impl Networks {
     }
 
     /// Whether no network is listed.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.networks.values().any(|is_listed| *is_listed)
     }
 }
@@ -106,12 +107,7 @@ impl FromStr for Networks {
             if line.is_empty() {
                 continue;
             }
-            let network = Self::parse(network).map_err(|error| match error {
-                ConfigError::OutOfRange { field, allowed, .. } => {
-                    ConfigError::out_of_range(field, format_args!("line {}", index + 1), allowed)
-                }
-                error => error,
-            })?;
+            let network = Self::parse(network, format_args!("line {}", index + 1))?;
             all.add(network, is_listed)?;
         }
         Ok(all)

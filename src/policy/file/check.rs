@@ -207,7 +207,7 @@ impl Content {
             for (at, network) in list.cidrs.iter().enumerate() {
                 // `!` begins an exception.
                 let network = network.strip_prefix('!').unwrap_or(network);
-                let read = Networks::parse(network).map_err(|error| error.to_string());
+                let read = Networks::parse(network, network).map_err(|error| error.to_string());
                 valid(&format!("{path}.cidrs[{at}]"), read.map(drop))?;
             }
         }

@@ -30,7 +30,7 @@ pub(super) type Part = Either<Client, Secret>;
 impl Key for PolicyKey {}
 
 /// Decides about the requests of a rate limit in a policy file, in the memory of this process or in a store.
-/// A [`Handle`](crate::Handle) reads and changes its keys; only a lockout has bans.
+/// A [`Handle`](crate::Handle) reads and changes its keys.
 pub(super) type PolicyLimiter = AnyLimit<PolicyKey>;
 
 impl PolicyKey {

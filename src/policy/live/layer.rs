@@ -109,15 +109,14 @@ impl PolicyHandle {
         self.backend().reload(&file)
     }
 
-    /// The rate limit `name`, to read it and to change its keys: peek, reset, charge, refund, ban and
-    /// pardon. `None` if there is no rate limit of this name.
+    /// The rate limit `name`, to read it and to change its keys: peek, reset, charge and
+    /// refund. `None` if there is no rate limit of this name.
     ///
     /// The handle is that of the limit as it is now. If a reload begins the limit anew, ask again.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::time::Duration;
     /// use tower_throttle::{ClientIp, policy::{Environment, PolicyFile, PolicyLayer}};
     ///
     /// let file = PolicyFile::from_toml(
@@ -126,7 +125,7 @@ impl PolicyHandle {
     /// let policy = PolicyLayer::new(file, Environment::new())?;
     /// let logins = policy.handle().limit("login").expect("the limit is in the file");
     /// let client = ClientIp::peer().key([203, 0, 113, 9].into()).into();
-    /// logins.ban(&client, Duration::from_secs(3_600)).await?;
+    /// logins.charge(&client, 5).await?;
     /// assert!(logins.peek(&client, 1).await?.is_denied());
     /// logins.reset(&client).await?;
     /// assert!(logins.peek(&client, 1).await?.is_admitted());

@@ -18,20 +18,6 @@ pub struct Reloaded {
 }
 
 impl Reloaded {
-    /// Whether everything is as before.
-    ///
-    /// ```
-    /// use tower_throttle::policy::{Environment, PolicyFile, PolicyLayer};
-    ///
-    /// let file = || PolicyFile::from_toml("version = 1").unwrap();
-    /// let layer = PolicyLayer::new(file(), Environment::new()).unwrap();
-    /// let reloaded = layer.handle().reload(file()).unwrap();
-    /// assert!(reloaded.is_unchanged());
-    /// ```
-    pub fn is_unchanged(&self) -> bool {
-        *self == Self::default()
-    }
-
     pub(super) fn between<'a>(old: &'a Generation, new: &'a Generation) -> Self {
         let names = |of: &Generation, is_named: &dyn Fn(&Active) -> bool| {
             let named = of.limits.iter().filter(|active| is_named(active));

@@ -112,7 +112,7 @@ impl<F: FnMut(Report)> FileWatch<F> {
         if is_settled && mem::replace(&mut self.loaded, found) != found {
             // What the program has given may panic: `report`, and what makes its stores.
             let loading = AssertUnwindSafe(|| match self.load(text, &PolicyLimits { shared }) {
-                Ok(reloaded) if reloaded.is_unchanged() => {}
+                Ok(reloaded) if reloaded == Reloaded::default() => {}
                 report => (self.report)(report),
             });
             if catch_unwind(loading).is_err() {

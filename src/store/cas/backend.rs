@@ -16,7 +16,7 @@ use super::{
     shared::Shared,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
-use crate::backend::{Backend, Bans, IntoBackend, Op};
+use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -351,10 +351,10 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         let own = under_in_store(&self.decider.algorithm, quota)?;
         let own = Decider::of_same_type(own, S::RUNS);
         if own.kernels.is_none() && self.decider.kernels.is_some() {
-            return Err(ConfigError::Unsupported {
-                what: "a quota of a key that the script of Redis does not count exactly",
-                instead: "use whole microseconds, and at most 1,000 moments of a log",
-            });
+            return Err(ConfigError::unsupported(
+                "a quota of a key that the script of Redis does not count exactly",
+                "use whole microseconds, and at most 1,000 moments of a log",
+            ));
         }
         Ok(Self {
             inner: Arc::clone(&self.inner),
@@ -388,5 +388,3 @@ impl<S: CasStore, A: Algorithm> fmt::Debug for Cas<S, A> {
             .finish_non_exhaustive()
     }
 }
-
-impl<S: CasStore, A: Algorithm + Bans> Bans for Cas<S, A> {}

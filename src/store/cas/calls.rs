@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 #[cfg(feature = "redis")]
 use super::Runs;
 use super::{
-    CasStore, Loaded, Program, Version, Write,
+    CasStore, Loaded, Program, Write,
     decider::{KeyCall, decide},
     error::damaged,
     inner::Inner,
@@ -44,7 +44,7 @@ pub(in crate::store) struct Decided {
     /// What calls that repeat these would get, by the places of these.
     pub(in crate::store) denials: Vec<(usize, Decision)>,
     /// The versions before and after, of each key that was decided in this process.
-    pub(in crate::store) swaps: Vec<(Arc<str>, [Option<Version>; 2])>,
+    pub(in crate::store) swaps: Vec<(Arc<str>, [Option<u64>; 2])>,
 }
 
 impl<S: CasStore, A: Algorithm> Calls<S, A> {

@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use super::Version;
 use crate::store::local::Seeded;
 use crate::sync::{Mutex, lock};
 
@@ -18,7 +17,7 @@ const MIN: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(in crate::store) struct Contended(Mutex<Keys>);
 
-type Keys = HashMap<Arc<str>, (Duration, Option<Version>), Seeded>;
+type Keys = HashMap<Arc<str>, (Duration, Option<u64>), Seeded>;
 
 /// How many there are at most. Then all of them count as used by this machine alone until the next conflict.
 const MAX_KEYS: usize = 10_000;
@@ -68,7 +67,7 @@ impl Contended {
     pub(super) fn note_turn(
         &self,
         key: &Arc<str>,
-        [before, after]: [Option<Version>; 2],
+        [before, after]: [Option<u64>; 2],
         deadline: Duration,
     ) {
         let last = lock(&self.0).get(key).and_then(|(_, last)| *last);

@@ -72,10 +72,10 @@ impl<A: Algorithm> Decider<A> {
         algorithm.validate()?;
         let decider = Self::of_same_type(algorithm, runs);
         if decider.settings.is_empty() && decider.kernels.is_none() {
-            return Err(ConfigError::Unsupported {
-                what: "an algorithm of your own in a store with compare-and-swap",
-                instead: "use an algorithm of this crate, or several in a tuple or in All",
-            });
+            return Err(ConfigError::unsupported(
+                "an algorithm of your own in a store with compare-and-swap",
+                "use an algorithm of this crate, or several in a tuple or in All",
+            ));
         }
         Ok(decider)
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
-use super::{CasStore, Loaded, Swapped, Value, Version};
+use super::{CasStore, Loaded, Swapped, Value};
 use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::error::StoreError;
 use crate::sync::{Mutex, lock};
@@ -35,7 +35,7 @@ pub struct Faulty<S> {
 struct Plan {
     faults: VecDeque<Fault>,
     /// Swaps that are still on their way: of a key, if it has this version, a value for so long.
-    late: Vec<(String, Option<Version>, Value, Duration)>,
+    late: Vec<(String, Option<u64>, Value, Duration)>,
 }
 
 /// What happens to an operation.
@@ -121,7 +121,7 @@ impl<S: CasStore> CasStore for Faulty<S> {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {

@@ -70,7 +70,7 @@ impl<S: CasStore> Leases<S> {
         let shared = Shared::new(store, deadline);
         Self {
             name_prefix: format!("{{{prefix}:{name}:"),
-            machine: shared.next_version().as_u64(),
+            machine: shared.next_version(),
             life,
             shared,
         }

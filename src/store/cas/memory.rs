@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use super::{CasStore, Loaded, Program, Runs, Swapped, Value, Version};
+use super::{CasStore, Loaded, Program, Runs, Swapped, Value};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -75,7 +75,10 @@ impl<C: Clock> MemoryStore<C> {
 /// The value of a key, unless it has expired.
 fn loaded(values: &Values, key: &str, now: Tick) -> Loaded {
     let current = values.get(key).filter(|(_, expires_at)| *expires_at > now);
-    Loaded::new(current.map(|(value, _)| value.clone())).at(now)
+    Loaded {
+        value: current.map(|(value, _)| value.clone()),
+        server_time: Some(now),
+    }
 }
 
 impl<C: Clock> CasStore for MemoryStore<C> {
@@ -90,7 +93,7 @@ impl<C: Clock> CasStore for MemoryStore<C> {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
@@ -142,9 +145,11 @@ mod tests {
         let clock = ManualClock::new();
         let store = MemoryStore::with_clock(clock.clone());
         let (ttl, nanosecond) = (Duration::from_nanos(10), Duration::from_nanos(1));
-        let value = |version| Value::new(Version::from_u64(version), vec![1]);
+        let value = |version| Value {
+            version,
+            bytes: vec![1],
+        };
         let swap = async |expected: Option<u64>, version| {
-            let expected = expected.map(Version::from_u64);
             let swapped = store.swap("key", expected, &value(version), ttl).await;
             matches!(swapped, Ok(Swapped::Done(_)))
         };

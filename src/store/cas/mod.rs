@@ -95,7 +95,7 @@ pub use self::{
     memory::MemoryStore,
     port::{CasStore, Program, Runs},
     settings::Settings,
-    value::{Loaded, Swapped, Value, Version, Write},
+    value::{Loaded, Swapped, Value, Write},
 };
 pub(crate) use self::{
     keeper::{Bell, LeaseHolder, Leases},

@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, time::Duration};
 
 use super::settings::Settings;
-use super::value::{Loaded, Swapped, Value, Version, Write};
+use super::value::{Loaded, Swapped, Value, Write};
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::store::redis::Script;
@@ -34,7 +34,7 @@ pub enum Runs {
 /// use std::{sync::Mutex, time::Duration};
 ///
 /// use tower_throttle::{FixedWindow, Quota, StoreError};
-/// use tower_throttle::store::{Backend, cas::{CasBuilder, CasStore, Loaded, Swapped, Value, Version}};
+/// use tower_throttle::store::{Backend, cas::{CasBuilder, CasStore, Loaded, Swapped, Value}};
 ///
 /// /// The value of the only key, which does not expire.
 /// #[derive(Debug, Default)]
@@ -44,19 +44,19 @@ pub enum Runs {
 ///     const NAME: &'static str = "one value";
 ///
 ///     async fn load(&self, _key: &str) -> Result<Loaded, StoreError> {
-///         Ok(Loaded::new(self.0.lock().unwrap().clone()))
+///         Ok(Loaded { value: self.0.lock().unwrap().clone(), server_time: None })
 ///     }
 ///
 ///     async fn swap(
 ///         &self,
 ///         _key: &str,
-///         expected: Option<Version>,
+///         expected: Option<u64>,
 ///         new: &Value,
 ///         _ttl: Duration,
 ///     ) -> Result<Swapped, StoreError> {
 ///         let mut value = self.0.lock().unwrap();
 ///         if value.as_ref().map(|value| value.version) != expected {
-///             return Ok(Swapped::Conflict(Some(Loaded::new(value.clone()))));
+///             return Ok(Swapped::Conflict(Some(Loaded { value: value.clone(), server_time: None })));
 ///         }
 ///         *value = Some(new.clone());
 ///         Ok(Swapped::Done(None))
@@ -92,7 +92,7 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
     fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;

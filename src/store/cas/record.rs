@@ -13,7 +13,6 @@
 
 use std::time::Duration;
 
-use super::Version;
 use crate::clock::{Tick, nanos};
 
 /// The format of the bytes. A machine refuses a format that it does not know.
@@ -31,7 +30,7 @@ const MAX_LEAD: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Record {
     /// The versions of the last swaps, oldest first.
-    pub(super) versions: Vec<Version>,
+    pub(super) versions: Vec<u64>,
     /// How far the time of the key is ahead of the store's: by all that the store's clock was set back
     /// while the key was in use.
     pub(super) ahead: Duration,
@@ -55,7 +54,7 @@ pub(super) enum Outcome {
 
 impl Record {
     /// The record that a swap writes: the same, as the swap of `version`.
-    pub(in crate::store) fn swapped_by(mut self, version: Version) -> Self {
+    pub(in crate::store) fn swapped_by(mut self, version: u64) -> Self {
         let surplus = (self.versions.len() + 1).saturating_sub(KEPT_VERSIONS);
         self.versions.drain(..surplus);
         self.versions.push(version);
@@ -102,7 +101,7 @@ impl Record {
 
     /// Whether the swap of `version`, which expected `expected`, was executed before this record was
     /// written.
-    pub(super) fn outcome_of(&self, version: Version, expected: Option<Version>) -> Outcome {
+    pub(super) fn outcome_of(&self, version: u64, expected: Option<u64>) -> Outcome {
         if self.versions.contains(&version) {
             return Outcome::Executed;
         }
@@ -123,7 +122,7 @@ impl Record {
         bytes.push(FORMAT);
         write_number(&mut bytes, self.versions.len() as u64);
         for version in &self.versions {
-            bytes.extend(version.as_u64().to_le_bytes());
+            bytes.extend(version.to_le_bytes());
         }
         write_number(&mut bytes, nanos(self.ahead));
         write_number(&mut bytes, self.written_at.as_nanos());
@@ -148,7 +147,7 @@ impl Record {
         let mut record = Self::default();
         for _ in 0..read_number(&mut rest)? {
             let (version, after) = rest.split_first_chunk::<8>()?;
-            let version = Version::from_u64(u64::from_le_bytes(*version));
+            let version = u64::from_le_bytes(*version);
             record.versions.push(version);
             rest = after;
         }
@@ -193,13 +192,9 @@ fn read_slice(bytes: &mut &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn version(number: u64) -> Version {
-        Version::from_u64(number)
-    }
-
     fn record() -> Record {
         Record {
-            versions: vec![version(u64::MAX), version(3)],
+            versions: vec![u64::MAX, 3],
             settings: b"settings".to_vec(),
             forgettable_at: Tick::from_nanos(128),
             state: vec![9; 200],
@@ -234,18 +229,18 @@ mod tests {
         let mut record = Record::default();
         for number in 1..=8 {
             // As long as all swaps are named, another one was not executed.
-            let other = record.outcome_of(version(100), None);
+            let other = record.outcome_of(100, None);
             assert_eq!(other, Outcome::NotExecuted);
-            record = record.swapped_by(version(number));
+            record = record.swapped_by(number);
         }
-        assert_eq!(record.outcome_of(version(1), None), Outcome::Executed);
-        let lost = record.outcome_of(version(100), Some(version(4)));
+        assert_eq!(record.outcome_of(1, None), Outcome::Executed);
+        let lost = record.outcome_of(100, Some(4));
         assert_eq!(lost, Outcome::NotExecuted);
-        assert_eq!(record.outcome_of(version(100), None), Outcome::Unknown);
-        record = record.swapped_by(version(9));
-        let overtaken = record.outcome_of(version(1), None);
+        assert_eq!(record.outcome_of(100, None), Outcome::Unknown);
+        record = record.swapped_by(9);
+        let overtaken = record.outcome_of(1, None);
         assert_eq!(overtaken, Outcome::Unknown);
-        let expected_gone = record.outcome_of(version(100), Some(version(1)));
+        let expected_gone = record.outcome_of(100, Some(1));
         assert_eq!(expected_gone, Outcome::Unknown);
         assert_eq!(record.versions.len(), KEPT_VERSIONS);
     }

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::runtime::Handle;
 
-use super::{CasStore, Version, contention::Contended, error::too_late, time::StoreTime};
+use super::{CasStore, contention::Contended, error::too_late, time::StoreTime};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer, nanos};
 use crate::error::StoreError;
 use crate::store::{
@@ -62,8 +62,8 @@ impl<S: CasStore> Shared<S> {
     }
 
     /// A version that no other swap writes.
-    pub(in crate::store) fn next_version(&self) -> Version {
-        Version::from_u64(self.next_random())
+    pub(in crate::store) fn next_version(&self) -> u64 {
+        self.next_random()
     }
 
     /// A pseudo-random number.
@@ -185,7 +185,7 @@ mod tests {
         async fn swap(
             &self,
             _: &str,
-            _: Option<Version>,
+            _: Option<u64>,
             _: &Value,
             _: Duration,
         ) -> Result<Swapped, StoreError> {

@@ -6,7 +6,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
-    CasStore, Loaded, Swapped, Value, Version,
+    CasStore, Loaded, Swapped, Value,
     error::{damaged, lost_track},
     record::{Outcome, Record},
     shared::Shared,
@@ -24,7 +24,7 @@ const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Known {
     /// `None` if the key has no value.
-    pub(in crate::store) version: Option<Version>,
+    pub(in crate::store) version: Option<u64>,
     pub(in crate::store) record: Record,
 }
 
@@ -102,8 +102,8 @@ pub(in crate::store) trait OnKey {
 /// A swap that was sent, and whose outcome is not known.
 #[derive(Debug)]
 pub(in crate::store) struct Sent<R> {
-    version: Version,
-    expected: Option<Version>,
+    version: u64,
+    expected: Option<u64>,
     /// The store replied that it found another version. A client that sends twice gets this reply
     /// although the first swap was executed.
     is_refused: bool,
@@ -149,7 +149,10 @@ pub(super) fn plan<S: CasStore, R>(
     let write = record.or_else(moved).map(|record| {
         let version = shared.next_version();
         let record = record.swapped_by(version).written_at(now);
-        let value = Value::new(version, record.to_bytes());
+        let value = Value {
+            version,
+            bytes: record.to_bytes(),
+        };
         // Until it decides like a fresh one, and a tenth and a second longer.
         let needed = record.forgettable_at.since(now).min(MAX_TTL);
         let ttl = (needed + needed / 10 + Duration::from_secs(1)).min(MAX_TTL);

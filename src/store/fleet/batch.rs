@@ -6,7 +6,7 @@ use super::exchange::{Grant, Limit, Record, Reply, Report};
 #[cfg(feature = "redis")]
 use super::shape::Part;
 use crate::clock::{Tick, unix_now};
-use crate::store::cas::{Loaded, Program, Value, Version, Write};
+use crate::store::cas::{Loaded, Program, Value, Write};
 #[cfg(feature = "redis")]
 use crate::store::redis::Script;
 
@@ -129,7 +129,10 @@ impl Batch {
         let seed = self.machine ^ self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (seed ^ index as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let version = (mixed ^ mixed >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let value = Value::new(Version::from_u64(version), text.into_bytes());
+        let value = Value {
+            version,
+            bytes: text.into_bytes(),
+        };
         Write { index, value, ttl }
     }
 

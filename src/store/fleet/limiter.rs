@@ -152,7 +152,7 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
             }
             Op::Charge(cost) => budget.charge(now, cost),
             Op::Reset => budget.reset(),
-            Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) | Op::Ban(_) => {}
+            Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) => {}
         };
         let name = || node.name_of(key);
         let decision = node.keys.change(hash, name, now, change);

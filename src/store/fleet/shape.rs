@@ -99,12 +99,12 @@ impl Shape {
         let kernels = kernels(algorithm, now).unwrap_or_default();
         let parts: Option<Vec<_>> = kernels.into_iter().map(Part::of).collect();
         let parts = parts.filter(|parts| !parts.is_empty());
-        parts.map(Self::new).ok_or(ConfigError::Unsupported {
-            what: "a lockout, a warm-up, a debt, steps, initial tokens, an anchored window, a limit above \
-                   4294967295, a window of more than 200 days or of a part of a microsecond, or an algorithm of \
-                   your own with budgets",
-            instead: "use the exact limiter of Redis, or `Cas`",
-        })
+        let what = "a lockout, a warm-up, a debt, steps, initial tokens, an anchored window, a limit above \
+                    4294967295, a window of more than 200 days or of a part of a microsecond, or an algorithm of \
+                    your own with budgets";
+        let instead = "use the exact limiter of Redis, or `Cas`";
+        let refuse = || ConfigError::unsupported(what, instead);
+        parts.map(Self::new).ok_or_else(refuse)
     }
 
     /// Microseconds after which a limit that is used up is free again.

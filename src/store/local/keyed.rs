@@ -118,17 +118,9 @@ impl<A: Algorithm> Algorithm for Keyed<A> {
         self.on(state, now, |own, state| own.charge(state, now, cost))
     }
 
-    fn ban(&self, state: &mut KeyedState<A>, now: Tick, length: Duration) {
-        self.on(state, now, |own, state| own.ban(state, now, length));
-    }
-
     fn forgettable_at(&self, state: &KeyedState<A>) -> Tick {
         let until = |(state, quota): &(A::State, Quota)| self.of(*quota).forgettable_at(state);
         state.as_ref().map_or(Tick::ZERO, until)
-    }
-
-    fn is_blocked(&self, state: &KeyedState<A>, now: Tick) -> bool {
-        self.look(state.clone(), now, |own, state| own.is_blocked(state, now))
     }
 }
 

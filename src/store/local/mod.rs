@@ -21,7 +21,6 @@ pub use self::overflow::{Overflow, Stats};
 use self::table::Table;
 use crate::acquire::{OneKey, Outcome, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
-use crate::backend::Bans;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -133,13 +132,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Gives back `cost` that was taken just now and not used. A refund never leaves more than an
     /// unused key has.
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {
-        self.entry(key).refund(None, cost);
-    }
-
-    /// Gives back `cost` that was taken at `taken_at`, a time of this limiter's clock. The part
-    /// that has been refilled since then is not given back again.
-    pub fn refund_from<K: Hash + ?Sized>(&self, key: &K, taken_at: Tick, cost: u64) {
-        self.entry(key).refund(Some(taken_at), cost);
+        self.entry(key).refund(cost);
     }
 
     /// Takes `cost` even if the limit does not allow it, for example because the cost is known only
@@ -201,30 +194,6 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Sizes and counters of the table.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
-    }
-
-    /// How many keys a [`Lockout`](crate::Lockout) blocks now. Reads each state.
-    ///
-    /// In a full table, a key that replaces another one takes over its failures
-    /// ([`Overflow`]). So a key that failed once may be blocked, and it counts here.
-    /// [`Losses::evicted`](crate::store::Losses::evicted) says whether that has happened.
-    ///
-    /// ```
-    /// use tower_throttle::{Local, Lockout, Quota};
-    ///
-    /// let logins = Local::new(Lockout::new(Quota::per_hour(1)));
-    /// assert!(logins.check("ann", 1).is_admitted());
-    /// assert_eq!(logins.blocked(), 1);
-    /// ```
-    pub fn blocked(&self) -> usize
-    where
-        A: Bans,
-    {
-        let mut blocked = 0;
-        self.shared.visit(|algorithm, state, now| {
-            blocked += usize::from(algorithm.is_blocked(state, now));
-        });
-        blocked
     }
 
     fn algorithm(&self) -> Arc<A> {

@@ -122,9 +122,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// What it was made of, if it has not been used and no clone shares it.
     pub(super) fn unused(self, what: &'static str) -> Result<Parts<A, C>, ConfigError> {
         let parts = Arc::into_inner(self.shared).and_then(LocalInner::into_parts);
-        parts.ok_or(ConfigError::Unsupported {
-            what,
-            instead: "set it before the first use and before the first clone",
-        })
+        let instead = "set it before the first use and before the first clone";
+        parts.ok_or_else(|| ConfigError::unsupported(what, instead))
     }
 }

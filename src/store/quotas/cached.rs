@@ -10,10 +10,7 @@ use std::{
     hash::{BuildHasher, Hash, RandomState},
     mem,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -77,8 +74,6 @@ struct Shared<K> {
     hasher: RandomState,
     plans: [Mutex<Generations>; SHARDS],
     in_flight: Mutex<HashMap<u64, Flight>>,
-    started: AtomicU64,
-    failed: AtomicU64,
     last_error: Mutex<Option<String>>,
 }
 
@@ -111,22 +106,6 @@ struct Generations {
 /// What a lookup has found, when it has ended.
 type Flight = watch::Receiver<Option<Plan>>;
 
-/// What became of the lookups of a [`Cached`] source.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct CachedStats {
-    /// How many plans are kept.
-    pub plans: usize,
-    /// How many lookups were started.
-    pub lookups: u64,
-    /// How many of them have failed, or were not started because too many were in flight.
-    pub failed: u64,
-    /// How many are in flight.
-    pub in_flight: usize,
-    /// The error of the last one that failed.
-    pub last_error: Option<String>,
-}
-
 impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
     /// Asks `source` for the plan of a key.
     pub fn new<F, E>(source: impl Fn(K) -> F + Send + Sync + 'static) -> Self
@@ -144,8 +123,6 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
                 hasher: RandomState::new(),
                 plans: Default::default(),
                 in_flight: Mutex::default(),
-                started: AtomicU64::new(0),
-                failed: AtomicU64::new(0),
                 last_error: Mutex::default(),
             }),
             life: Duration::from_secs(60),
@@ -189,20 +166,9 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
         }
     }
 
-    /// Sizes and counters.
-    pub fn stats(&self) -> CachedStats {
-        let shared = &self.shared;
-        let plans = shared.plans.iter().map(|plans| {
-            let plans = lock(plans);
-            plans.young.len() + plans.old.len()
-        });
-        CachedStats {
-            plans: plans.sum(),
-            lookups: shared.started.load(Relaxed),
-            failed: shared.failed.load(Relaxed),
-            in_flight: lock(&shared.in_flight).len(),
-            last_error: lock(&shared.last_error).clone(),
-        }
+    /// Why the last lookup has failed that did, or was not started because too many were in flight.
+    pub fn last_error(&self) -> Option<String> {
+        lock(&self.shared.last_error).clone()
     }
 
     /// The lookup of a key: the one in flight, or one that begins. `None` if the plan is known by now, or if none can
@@ -228,7 +194,6 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
         let (tell, flight) = watch::channel(None);
         in_flight.insert(hash, flight.clone());
         drop(in_flight);
-        shared.started.fetch_add(1, Relaxed);
         let (key, deadline) = (key.clone(), now.plus(self.deadline));
         let mut task = Task {
             cached: self.clone(),
@@ -315,7 +280,6 @@ impl<K> Shared<K> {
     }
 
     fn record_failure(&self, error: impl fmt::Display) {
-        self.failed.fetch_add(1, Relaxed);
         *lock(&self.last_error) = Some(error.to_string());
     }
 }

@@ -63,10 +63,10 @@ pub(in crate::store) fn under_in_store<A: Algorithm>(
     quota: Option<Quota>,
 ) -> Result<A, ConfigError> {
     if algorithm.capabilities().is_about_one_key {
-        return Err(ConfigError::Unsupported {
-            what: "a quota per key for a lockout in a store",
-            instead: "count in this process, or give each quota a limiter, with `Quotas::tier`",
-        });
+        return Err(ConfigError::unsupported(
+            "a quota per key for a lockout in a store",
+            "count in this process, or give each quota a limiter, with `Quotas::tier`",
+        ));
     }
     under(algorithm, quota)
 }

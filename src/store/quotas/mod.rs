@@ -8,7 +8,7 @@ mod lookup;
 use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 
 #[cfg(feature = "tokio")]
-pub use self::cached::{Cached, CachedStats};
+pub use self::cached::Cached;
 pub(crate) use self::limit::UnderQuota;
 pub(super) use self::limit::under;
 #[cfg(feature = "cas")]

@@ -7,7 +7,7 @@ use redis::{Cmd, FromRedisValue, Value};
 use super::{connection::STORE, send::Text, server::Redis};
 use crate::clock::{Tick, nanos};
 use crate::error::StoreError;
-use crate::store::cas::{self, CasStore, Loaded, Program, Runs, Settings, Swapped, Version};
+use crate::store::cas::{self, CasStore, Loaded, Program, Runs, Settings, Swapped};
 
 static SCRIPT: LazyLock<Text> = LazyLock::new(|| Text::new(include_str!("lua/swap.lua")));
 
@@ -40,14 +40,14 @@ impl CasStore for Redis {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &cas::Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
-        let expected = expected.map(|version| version.as_u64().to_le_bytes());
+        let expected = expected.map(u64::to_le_bytes);
         let expected = expected.as_ref().map_or(&[][..], |version| version);
         let mut value = Vec::with_capacity(VERSION_LEN + new.bytes.len());
-        value.extend(new.version.as_u64().to_le_bytes());
+        value.extend(new.version.to_le_bytes());
         value.extend(&new.bytes);
         // Rounded up, and never zero.
         let ttl_ms = nanos(ttl) / 1_000_000 + 1;
@@ -104,12 +104,21 @@ fn parse(reply: Value) -> Option<(bool, Loaded)> {
         None => None,
         Some(bytes) => {
             let (version, bytes) = bytes.split_first_chunk::<VERSION_LEN>()?;
-            let version = Version::from_u64(u64::from_le_bytes(*version));
-            Some(cas::Value::new(version, bytes.to_vec()))
+            let version = u64::from_le_bytes(*version);
+            Some(cas::Value {
+                version,
+                bytes: bytes.to_vec(),
+            })
         }
     };
     let server_time = Tick::from_nanos(micros.checked_mul(1_000)?);
-    Some((was_swapped, Loaded::new(value).at(server_time)))
+    Some((
+        was_swapped,
+        Loaded {
+            value,
+            server_time: Some(server_time),
+        },
+    ))
 }
 
 #[cfg(test)]

@@ -194,8 +194,6 @@ pub(super) fn script_op(op: Op) -> (i64, u64, u64) {
         Op::Reset => return (5, 0, 0),
         Op::Take(cost) | Op::Reserve { cost, .. } => (TAKE, cost, 0),
         Op::Peek(cost) => (PEEK, cost, 0),
-        // What a script decides has no bans.
-        Op::Ban(_) => (PEEK, 0, 0),
         Op::Refund(cost, receipt) | Op::Forgive(cost, receipt) => (3, cost, micros(receipt)),
         // The turn, which is a whole number of them.
         Op::Cancel(cost, receipt) => (3, cost, receipt.moment().div_ceil(1_000)),

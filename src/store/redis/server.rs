@@ -223,9 +223,6 @@ impl Redis {
 
 /// The error for an address. It does not repeat the URL, which may hold a password.
 fn wrong_address(error: &redis::RedisError) -> ConfigError {
-    ConfigError::Syntax {
-        field: "Redis URL",
-        text: "(not shown)".to_owned(),
-        expected: format!("redis://user:password@host:port/database ({error})"),
-    }
+    let expected = format!("redis://user:password@host:port/database ({error})");
+    ConfigError::syntax("Redis URL", "(not shown)", expected)
 }

@@ -42,10 +42,11 @@ fn check_limiter<A: Algorithm>(from: A, to: &A, random: &mut Random) {
                 take_up_to(&current, &mut state, now, cost).0
             ),
             2 => {
-                let taken_at =
-                    Tick::from_nanos(now.as_nanos().saturating_sub(random.below(period)));
-                limiter.refund_from(taken_at, cost);
-                let cost = Cost::new(cost, taken_at);
+                limiter.refund(cost);
+                let cost = Cost {
+                    units: cost,
+                    at: now,
+                };
                 current.refund(&mut state, now, cost, GiveBack::Refund);
             }
             3 => assert_eq!(

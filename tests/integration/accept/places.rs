@@ -96,7 +96,7 @@ fn hold_at_random(limit: &ConnectionLimit) -> (u32, u32, u64) {
                     random ^= random >> 17;
                     random ^= random << 5;
                     let client = random as usize % CLIENTS;
-                    if let (true, Ok(permit)) = (own.len() < 12, limit.admit(address(client))) {
+                    if let (true, Ok(permit)) = (own.len() < 12, limit.admit(address(client), ())) {
                         let now = held[client].fetch_add(1, Ordering::SeqCst) + 1;
                         most.fetch_max(now, Ordering::SeqCst);
                         let now = all.fetch_add(1, Ordering::SeqCst) + 1;

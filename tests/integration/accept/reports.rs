@@ -12,18 +12,18 @@ fn connections_are_counted_by_outcome_without_addresses() {
             .total(2)
             .rate(Quota::per_hour(2))
             .name("edge");
-        let first = limit.admit(ONE).unwrap();
-        assert!(limit.admit(ONE).is_err());
+        let first = limit.admit(ONE, ()).unwrap();
+        assert!(limit.admit(ONE, ()).is_err());
         let others: Vec<_> = ["192.0.2.1", "192.0.2.2"]
             .into_iter()
-            .map(|address| limit.admit(address.parse().unwrap()))
+            .map(|address| limit.admit(address.parse().unwrap(), ()))
             .collect();
         assert!(others[0].is_ok() && others[1].is_err());
         let open = "tower_throttle_connections_open limit=edge";
         assert_eq!(metrics.all(open), [1.0, 2.0]);
         drop(first);
-        drop(limit.admit(ONE).unwrap());
-        assert!(limit.admit(ONE).is_err());
+        drop(limit.admit(ONE, ()).unwrap());
+        assert!(limit.admit(ONE, ()).is_err());
         drop(others);
         assert_eq!(metrics.all(open), [1.0, 2.0, 1.0, 2.0, 1.0, 0.0]);
         assert!(metrics.value(open) < 0.5);

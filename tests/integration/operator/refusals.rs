@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_throttle::store::{
     Backend, Fallback,
-    cas::{CasBuilder, CasStore, Loaded, Swapped, Value, Version},
+    cas::{CasBuilder, CasStore, Loaded, Swapped, Value},
     fleet::{LeasedBuilder, SyncedBuilder},
 };
 use tower_throttle::{FixedWindow, Local, Quota, StoreError};
@@ -39,7 +39,7 @@ impl CasStore for Refusing {
     async fn swap(
         &self,
         _: &str,
-        _: Option<Version>,
+        _: Option<u64>,
         _: &Value,
         _: Duration,
     ) -> Result<Swapped, StoreError> {

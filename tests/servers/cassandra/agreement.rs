@@ -2,7 +2,7 @@
 
 use tower_throttle::store::cas::{CasStore, Swapped};
 
-use super::{MINUTE, insert, load, store, store_behind, value, version};
+use super::{MINUTE, insert, load, store, store_behind, value};
 use crate::proxy::{Protocol, Proxy};
 
 // The numbers of consistencies in the protocol.
@@ -75,7 +75,7 @@ async fn replicas_agree_in_one_data_center_or_in_all() {
         proxy.records();
         insert(&store, key, &value(1, "first")).await;
         let new = value(2, "second");
-        let swapped = store.swap(key, Some(version(1)), &new, MINUTE).await;
+        let swapped = store.swap(key, Some(1), &new, MINUTE).await;
         assert_eq!(swapped, Ok(Swapped::Done(None)));
         assert_eq!(load(&store, key).await, Some(new));
         let requests: Vec<_> = proxy

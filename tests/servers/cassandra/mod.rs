@@ -10,7 +10,7 @@ mod sessions;
 use std::{sync::Arc, time::Duration};
 
 use scylla::client::session_builder::SessionBuilder;
-use tower_throttle::store::cas::{CasStore, Swapped, Value, Version, cassandra::Cassandra};
+use tower_throttle::store::cas::{CasStore, Swapped, Value, cassandra::Cassandra};
 
 use crate::{cassandra_server::CassandraServer, proxy::Proxy};
 
@@ -47,12 +47,11 @@ async fn store_behind(proxy: &Proxy, table: &str) -> Cassandra {
     store.table(&format!("test.{table}")).expect("a name")
 }
 
-fn version(number: u64) -> Version {
-    Version::from_u64(number)
-}
-
 fn value(number: u64, bytes: &str) -> Value {
-    Value::new(version(number), bytes.into())
+    Value {
+        version: number,
+        bytes: bytes.into(),
+    }
 }
 
 /// Stores a value of a new key.

@@ -10,7 +10,7 @@ mod sweeps;
 
 use std::{sync::Arc, time::Duration};
 
-use tower_throttle::store::cas::{CasStore, Swapped, Value, Version, postgres::PostgreSql};
+use tower_throttle::store::cas::{CasStore, Swapped, Value, postgres::PostgreSql};
 
 use crate::{
     postgres_server::{self, PostgresServer},
@@ -29,12 +29,11 @@ async fn store(table: &str) -> (Arc<PostgresServer>, PostgreSql) {
     (server, store)
 }
 
-fn version(number: u64) -> Version {
-    Version::from_u64(number)
-}
-
 fn value(number: u64, bytes: &str) -> Value {
-    Value::new(version(number), bytes.into())
+    Value {
+        version: number,
+        bytes: bytes.into(),
+    }
 }
 
 /// Stores a value of a new key.

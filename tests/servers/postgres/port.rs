@@ -9,7 +9,7 @@ use tower_throttle::{
 
 use crate::wait::until;
 
-use super::{MINUTE, connected, insert, postgres_server::PostgresServer, store, value, version};
+use super::{MINUTE, connected, insert, postgres_server::PostgresServer, store, value};
 
 /// Also one over a value that has expired, whose row is still there.
 ///
@@ -27,8 +27,8 @@ async fn each_swap_begins_the_time_to_live_anew() {
     for (expected, new, ttl) in [
         (None, value(1, ""), Duration::ZERO),
         (None, value(2, ""), 5 * MINUTE),
-        (Some(version(2)), value(3, ""), 9 * MINUTE),
-        (Some(version(3)), value(4, ""), 2 * MINUTE),
+        (Some(2), value(3, ""), 9 * MINUTE),
+        (Some(3), value(4, ""), 2 * MINUTE),
     ] {
         let swapped = store.swap("key", expected, &new, ttl).await;
         assert!(matches!(swapped, Ok(Swapped::Done(_))), "{swapped:?}");
@@ -52,7 +52,7 @@ async fn the_time_of_a_swap_is_that_of_its_write() {
     let hold = "BEGIN; UPDATE late SET value = value WHERE key = 'key'";
     holder.batch_execute(hold).await.expect("a lock");
     let new = value(2, "");
-    let swap = store.swap("key", Some(version(1)), &new, MINUTE);
+    let swap = store.swap("key", Some(1), &new, MINUTE);
     let release = async {
         let waiting = "SELECT count(*) FROM pg_stat_activity \
                        WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE \"late\"%'";

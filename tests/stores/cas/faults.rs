@@ -13,7 +13,7 @@ use std::{
 use tower_throttle::store::cas::{
     Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program, Runs,
 };
-use tower_throttle::store::cas::{Swapped, Value, Version};
+use tower_throttle::store::cas::{Swapped, Value};
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{StoreError, TokenBucket};
 
@@ -63,7 +63,7 @@ impl CasStore for Turns {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
@@ -240,7 +240,7 @@ impl CasStore for Broken {
     async fn swap(
         &self,
         _: &str,
-        _: Option<Version>,
+        _: Option<u64>,
         _: &Value,
         _: Duration,
     ) -> Result<Swapped, StoreError> {

@@ -9,9 +9,7 @@ use tokio::sync::Barrier;
 use tokio::task::{JoinSet, yield_now};
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::clock::Tick;
-use tower_throttle::store::cas::{
-    Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Version,
-};
+use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
     FixedWindow, ManualClock, Quota, SlidingLog, SlidingWindow, StoreError, TokenBucket,
@@ -53,7 +51,7 @@ impl Losing {
     }
 }
 
-async fn current_version<S: CasStore>(store: &S, key: &str) -> Result<Option<Version>, StoreError> {
+async fn current_version<S: CasStore>(store: &S, key: &str) -> Result<Option<u64>, StoreError> {
     let current = store.load(key).await?.value;
     Ok(current.map(|value| value.version))
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tower_throttle::StoreError;
-use tower_throttle::store::cas::{CasStore, Loaded, MemoryStore, Swapped, Value, Version};
+use tower_throttle::store::cas::{CasStore, Loaded, MemoryStore, Swapped, Value};
 use tower_throttle::testkit::check_cas_store;
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,10 @@ impl CasStore for Mistaken {
         let loaded = self.store.load(self.key(key)).await?;
         let old = self.old.lock().expect("no panic").take();
         match (self.mistake, old) {
-            (Mistake::ReturnsAnOldValue, Some((of, old))) if of == key => Ok(Loaded::new(old)),
+            (Mistake::ReturnsAnOldValue, Some((of, old))) if of == key => Ok(Loaded {
+                value: old,
+                server_time: None,
+            }),
             _ => Ok(loaded),
         }
     }
@@ -64,7 +67,7 @@ impl CasStore for Mistaken {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {

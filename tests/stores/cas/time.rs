@@ -47,12 +47,18 @@ struct Timeless;
 impl<S: CasStore> Change<S> for Timeless {
     async fn load(&self, store: &S, key: &str) -> Result<Loaded, StoreError> {
         let loaded = store.load(key).await?;
-        Ok(Loaded::new(loaded.value))
+        Ok(Loaded {
+            value: loaded.value,
+            server_time: None,
+        })
     }
 
     async fn swap(&self, store: &S, swap: Swap<'_>) -> Result<Swapped, StoreError> {
         Ok(match swap.run(store).await? {
-            Swapped::Conflict(Some(loaded)) => Swapped::Conflict(Some(Loaded::new(loaded.value))),
+            Swapped::Conflict(Some(loaded)) => Swapped::Conflict(Some(Loaded {
+                value: loaded.value,
+                server_time: None,
+            })),
             Swapped::Done(_) => Swapped::Done(None),
             other => other,
         })

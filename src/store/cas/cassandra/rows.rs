@@ -9,7 +9,7 @@ use scylla::{
 };
 
 use crate::error::StoreError;
-use crate::store::cas::{Loaded, Swapped, Value, Version};
+use crate::store::cas::{Loaded, Swapped, Value};
 
 /// The columns of the first row that are not null.
 type Columns = HashMap<String, CqlValue>;
@@ -38,13 +38,16 @@ pub(super) fn loaded(result: QueryResult) -> Result<Loaded, StoreError> {
 
 /// The value, which is absent if one of its columns is.
 fn found(row: &mut Columns) -> Loaded {
-    Loaded::new(match (row.remove("version"), row.remove("value")) {
-        (Some(CqlValue::BigInt(version)), Some(CqlValue::Blob(bytes))) => {
-            let version = u64::from_ne_bytes(version.to_ne_bytes());
-            Some(Value::new(Version::from_u64(version), bytes))
-        }
-        _ => None,
-    })
+    Loaded {
+        value: match (row.remove("version"), row.remove("value")) {
+            (Some(CqlValue::BigInt(version)), Some(CqlValue::Blob(bytes))) => {
+                let version = u64::from_ne_bytes(version.to_ne_bytes());
+                Some(Value { version, bytes })
+            }
+            _ => None,
+        },
+        server_time: None,
+    }
 }
 
 pub(super) fn swapped(result: QueryResult) -> Result<Swapped, StoreError> {

@@ -16,7 +16,7 @@ use super::{
 use crate::clock::unix_time;
 use crate::error::{ConfigError, StoreError, expect_valid};
 use crate::store::{
-    cas::{CasStore, Loaded, Swapped, Value, Version},
+    cas::{CasStore, Loaded, Swapped, Value},
     remote::Connector,
 };
 
@@ -203,7 +203,7 @@ impl CasStore for Cassandra {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
@@ -227,6 +227,6 @@ impl CasStore for Cassandra {
 }
 
 /// The version in the signed numbers of CQL.
-fn bits(version: Version) -> i64 {
-    i64::from_ne_bytes(version.as_u64().to_ne_bytes())
+fn bits(version: u64) -> i64 {
+    i64::from_ne_bytes(version.to_ne_bytes())
 }

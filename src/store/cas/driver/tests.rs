@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::quota::Quota;
 use crate::store::cas::{
     Cas, CasBuilder, LeaseHolder, LeasePlan, LeaseView, Leases, Loaded, MemoryStore, Program,
-    Settings, Swapped, Value, Version,
+    Settings, Swapped, Value,
 };
 use crate::store::fleet::LeasedBuilder;
 use crate::sync::{Mutex, lock};
@@ -74,7 +74,7 @@ impl<const SCRIPTS: bool> CasStore for Slow<SCRIPTS> {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
@@ -262,7 +262,7 @@ impl CasStore for Served {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {

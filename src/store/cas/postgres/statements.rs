@@ -21,7 +21,7 @@ use super::{
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::store::{
-    cas::{Loaded, Program, Swapped, Value, Version},
+    cas::{Loaded, Program, Swapped, Value},
     remote::join_all,
 };
 
@@ -61,7 +61,7 @@ impl PostgreSql {
     pub(super) async fn swap_value(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, Failed> {
@@ -98,8 +98,8 @@ impl PostgreSql {
     }
 
     /// Some writes remove rows that have expired.
-    fn sweep(&self, link: &Link, written: Version) {
-        if written.as_u64() % WRITES_PER_SWEEP == 0 {
+    fn sweep(&self, link: &Link, written: u64) {
+        if written % WRITES_PER_SWEEP == 0 {
             send(&link.client, &self.sql.sweep);
         }
     }
@@ -260,11 +260,14 @@ impl PostgreSql {
         let value = match (version, bytes, expires_at) {
             (Some(version), Some(bytes), Some(expires_at)) if expires_at > now => {
                 let version = u64::from_ne_bytes(version.to_ne_bytes());
-                Some(Value::new(Version::from_u64(version), bytes))
+                Some(Value { version, bytes })
             }
             _ => None,
         };
-        Ok(Loaded::new(value).at(tick(now)))
+        Ok(Loaded {
+            value,
+            server_time: Some(tick(now)),
+        })
     }
 
     fn get<'a, T: FromSql<'a>>(&self, row: &'a Row, column: usize) -> Result<T, Failed> {
@@ -289,8 +292,8 @@ fn simple<'a>(client: &'a Client, sql: &'a str) -> Request<'a> {
 }
 
 /// The version in the signed numbers of SQL.
-fn bits(version: Version) -> i64 {
-    i64::from_ne_bytes(version.as_u64().to_ne_bytes())
+fn bits(version: u64) -> i64 {
+    i64::from_ne_bytes(version.to_ne_bytes())
 }
 
 /// Rounded up: a value never expires early.

@@ -13,7 +13,7 @@ use super::{
     sql::Sql,
 };
 use crate::error::{ConfigError, StoreError, expect_valid};
-use crate::store::cas::{CasStore, Loaded, Program, Runs, Settings, Swapped, Value, Version};
+use crate::store::cas::{CasStore, Loaded, Program, Runs, Settings, Swapped, Value};
 
 const DEFAULT_TABLE: &str = "tower_throttle";
 
@@ -59,10 +59,9 @@ impl PostgreSql {
     /// ```
     pub fn open(url: &str) -> Result<Self, ConfigError> {
         // The text may hold a password, so the error does not repeat it.
-        let config = url.parse().map_err(|error| ConfigError::Syntax {
-            field: "PostgreSQL URL",
-            text: "..".to_owned(),
-            expected: format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE: {error}"),
+        let config = url.parse().map_err(|error| {
+            let expected = format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE: {error}");
+            ConfigError::syntax("PostgreSQL URL", "..", expected)
         })?;
         Ok(Self::new(config))
     }
@@ -238,7 +237,7 @@ impl CasStore for PostgreSql {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {

@@ -14,7 +14,7 @@ use crate::algorithm::TokenBucket;
 use crate::clock::Tick;
 use crate::quota::Quota;
 use crate::store::{
-    cas::{Fault, Faulty, Loaded, MemoryStore, Swapped, Value, Version},
+    cas::{Fault, Faulty, Loaded, MemoryStore, Swapped, Value},
     remote::join_all,
 };
 use crate::sync::Ordering;
@@ -73,7 +73,7 @@ impl CasStore for Yielding {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
@@ -223,7 +223,7 @@ impl CasStore for Silent {
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
@@ -321,7 +321,7 @@ async fn a_damaged_value_is_left_until_it_is_reset() {
     async fn check<S: CasStore>(store: S, bytes: Vec<u8>) {
         let budgets = budgets(store);
         let (store, ttl) = (&budgets.store, Duration::from_secs(60));
-        let value = Value::new(Version::from_u64(1), bytes);
+        let value = Value { version: 1, bytes };
         store.swap("a", None, &value, ttl).await.unwrap();
         let first = Flights::of(&budgets, &batch(2, 1, 0));
         let replies = exchange_all(&budgets, &first).await.unwrap();

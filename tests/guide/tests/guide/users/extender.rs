@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack};
 use tower_throttle::clock::{Clock, MonotonicClock, Tick};
-use tower_throttle::store::cas::{CasStore, Loaded, Swapped, Value, Version};
+use tower_throttle::store::cas::{CasStore, Loaded, Swapped, Value};
 use tower_throttle::{Decision, Quota, StoreError, Verdict};
 
 fn nanos(time: Duration) -> u64 {
@@ -106,20 +106,26 @@ impl CasStore for Journal {
 
     async fn load(&self, key: &str) -> Result<Loaded, StoreError> {
         let (entries, now) = (self.0.lock().expect("no panic"), MonotonicClock.now());
-        Ok(Loaded::new(last(&entries, key, now)).at(now))
+        Ok(Loaded {
+            value: last(&entries, key, now),
+            server_time: Some(now),
+        })
     }
 
     async fn swap(
         &self,
         key: &str,
-        expected: Option<Version>,
+        expected: Option<u64>,
         new: &Value,
         ttl: Duration,
     ) -> Result<Swapped, StoreError> {
         let (mut entries, now) = (self.0.lock().expect("no panic"), MonotonicClock.now());
         let found = last(&entries, key, now);
         if found.as_ref().map(|value| value.version) != expected {
-            let found = Loaded::new(found).at(now);
+            let found = Loaded {
+                value: found,
+                server_time: Some(now),
+            };
             return Ok(Swapped::Conflict(Some(found)));
         }
         entries.push((key.to_owned(), new.clone(), now.plus(ttl)));
