@@ -34,8 +34,8 @@
 //! Machines may use different settings under one policy name, as in a rolling deploy. If these differ in the limit
 //! alone, they share the value: windows, grids and logs together admit the larger limit, and buckets at most the larger
 //! burst and what the faster one refills. A lowered limit denies for no longer than the old one did. Another period,
-//! offset, number of cells or algorithm is another layout: together both admit at most the sum, and no key is denied
-//! because of the change. The layout of `Gcra` is the time of a unit.
+//! offset, number of cells or algorithm is another layout, and so is a log of more than 1,000 beside a smaller one:
+//! together both admit at most the sum, and no key is denied because of the change. The layout of `Gcra` is the time of a unit.
 //!
 //! A key with a [quota of its own](crate::store::Quotas) has one value for all its quotas of one period.
 //!

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    iter::repeat_n,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,12 +11,13 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tower_throttle::store::cas::{
     Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program, Runs,
 };
 use tower_throttle::store::cas::{Swapped, Value};
 use tower_throttle::store::{Backend, Op, Receipt};
-use tower_throttle::{StoreError, TokenBucket};
+use tower_throttle::{Lockout, Quota, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
 use crate::cas::{bucket, builder, machine, remaining, take};
@@ -154,6 +156,26 @@ impl<S: CasStore> Change<S> for Overtaken {
         }
         Err(StoreError::new("the reply is lost", true))
     }
+}
+
+/// Sixty-four machines that try one account at once are all turned down, even by those that admit in an outage. A
+/// bucket's call is an error: it may pass.
+///
+/// Shows promise 190.
+#[tokio::test(start_paused = true)]
+async fn a_lockout_whose_call_ends_in_conflicts_denies() {
+    let store = Faulty::new(MemoryStore::new());
+    let builder = || builder(&store).deadline(Duration::from_millis(50));
+    let lockout = || builder().build("login", Lockout::new(Quota::per_hour(5)));
+    let machines: Vec<_> = (0..64).map(|_| lockout().expect("a limit")).collect();
+    store.plan(repeat_n(Fault::Conflict, 100_000));
+    let guesses = machines.iter().map(|machine| machine.decide("alice", 1));
+    for guess in join_all(guesses).await {
+        assert!(guess.expect("an answer").is_denied());
+    }
+    let bucket = builder().build("api", bucket(10)).expect("a limit");
+    let error = take(&bucket, 1).await.expect_err("conflicts");
+    assert!(error.is_transient());
 }
 
 /// Shows promise 86.
