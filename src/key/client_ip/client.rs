@@ -183,6 +183,26 @@ impl fmt::Debug for Client {
 mod tests {
     use super::*;
 
+    /// Networks, an address that each contains, and one that it does not.
+    #[test]
+    fn a_network_contains_the_addresses_of_its_family_with_its_prefix() {
+        for (network, inside, outside) in [
+            ("10.0.0.0/8", "::ffff:10.255.255.255", "11.0.0.0"),
+            ("10.1.2.3", "10.1.2.3", "10.1.2.2"),
+            ("0.0.0.0/1", "127.0.0.1", "::1"),
+            ("fd00::/8", "fdff::1", "fe00::1"),
+            ("::/1", "::1", "10.0.0.1"),
+            ("::/104", "::1", "0.0.0.1"),
+            ("2001:db8::1/128", "2001:db8::1", "0.0.0.1"),
+            ("::ffff:10.0.0.0/104", "10.9.9.9", "11.9.9.9"),
+            ("64:ff9b::10.0.0.0/104", "64:ff9b::10.9.9.9", "::10.9.9.9"),
+        ] {
+            let known = Client::parse("trusting", network, network, "fewer").unwrap();
+            let contains = |address: &str| known.contains(canonical(address.parse().unwrap()));
+            assert!(contains(inside) && !contains(outside), "{network}");
+        }
+    }
+
     #[test]
     fn an_invalid_network_is_refused_with_a_reason() {
         for (text, reason) in [
