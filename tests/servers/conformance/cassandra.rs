@@ -1,6 +1,7 @@
 //! The suite of all stores, in a real Cassandra behind a proxy.
 
 use std::{
+    slice,
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicU32, Ordering},
@@ -16,7 +17,7 @@ use tower_throttle::store::cas::{Cas, CasBuilder};
 use crate::{
     cassandra_server::CassandraServer,
     proxy::{Protocol, Proxy},
-    suite::{Fault, Store, block_on, vectors::Replay},
+    suite::{Fault, Servers, Store, block_on, twice, usual, vectors::Replay},
 };
 
 /// The servers that no store uses: they take seconds to start.
@@ -110,36 +111,28 @@ impl Store for InCassandra {
     }
 
     /// It writes everything to its log before it replies.
-    fn loses_states(_: Fault) -> bool {
-        false
+    fn faults() -> Vec<Fault<Self>> {
+        let mut faults = usual([false; 2]);
+        faults.push(twice());
+        faults
+    }
+}
+
+impl Servers for InCassandra {
+    fn proxies(&self) -> &[Proxy] {
+        slice::from_ref(&self.proxy)
     }
 
-    fn inflict(&mut self, fault: Fault) -> bool {
-        match fault {
-            Fault::Killed => self.server().kill(),
-            Fault::Stopped => self.server().signal("STOP"),
-            Fault::Restarted => {
-                self.server().kill();
-                self.server().restart();
-            }
-            fault => {
-                let harm = fault.harm().expect("a fault of replies");
-                self.proxy.harms_every(harm, 2);
-            }
-        }
-        true
+    fn kill(&mut self) {
+        self.server().kill();
     }
 
-    fn heal(&mut self, fault: Fault) {
-        match fault {
-            Fault::Killed => self.server().restart(),
-            Fault::Stopped => self.server().signal("CONT"),
-            Fault::Restarted => {}
-            _ => {
-                assert!(self.proxy.harmed() > 0, "{fault:?} harmed no reply");
-                self.proxy.harms_none();
-            }
-        }
+    fn restart(&mut self) {
+        self.server().restart();
+    }
+
+    fn signal(&mut self, name: &str) {
+        self.server().signal(name);
     }
 }
 

@@ -47,15 +47,14 @@ impl<const MORE: u64> Store for InMemory<MORE> {
     }
 
     /// Without a network only its memory can be lost.
-    fn inflict(&mut self, fault: Fault) -> bool {
-        let is_lost = fault == Fault::Restarted;
-        if is_lost {
-            self.0.clear();
-        }
-        is_lost
+    fn faults() -> Vec<Fault<Self>> {
+        let clears = |it: &mut Self| it.0.clear();
+        vec![
+            Fault::new("cleared", clears, |_| {})
+                .losing(true)
+                .fails_no_call(),
+        ]
     }
-
-    fn heal(&mut self, _: Fault) {}
 }
 
 impl Port for InMemory<0> {

@@ -1,6 +1,6 @@
 //! Compare-and-swap, in PostgreSQL behind a proxy.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::postgres::PostgreSql;
@@ -10,7 +10,7 @@ use crate::postgres_server::PostgresServer;
 use crate::proxy::{Protocol, Proxy};
 use crate::suite::fleet::Port;
 use crate::suite::vectors::Replay;
-use crate::suite::{Fault, OwnFault, Store, block_on};
+use crate::suite::{Fault, Servers, Store, block_on, twice, usual};
 use crate::wait::connected;
 
 /// A crash empties its table, unless it is logged.
@@ -58,46 +58,30 @@ impl<const LOGGED: bool> Store for InPostgres<LOGGED> {
         (left > 0 || keys < 73).then(|| format!("{left} of {keys} keys left"))
     }
 
-    fn loses_states(fault: Fault) -> bool {
-        !LOGGED && fault.loses_states()
+    fn faults() -> Vec<Fault<Self>> {
+        let stops = |it: &mut Self| it.server.stop();
+        let in_order = Fault::new("stopped in order, and started", stops, Self::restart);
+        let mut faults = usual([!LOGGED, false]);
+        faults.extend([in_order, twice()]);
+        faults
+    }
+}
+
+impl<const LOGGED: bool> Servers for InPostgres<LOGGED> {
+    fn proxies(&self) -> &[Proxy] {
+        slice::from_ref(&self.proxy)
     }
 
-    fn own_faults() -> Vec<OwnFault<Self>> {
-        vec![OwnFault {
-            name: "stopped in order, and started",
-            harm: |store| store.server.stop(),
-            heal: |store| store.server.restart(),
-            error: "",
-            loses_states: false,
-        }]
+    fn kill(&mut self) {
+        self.server.kill();
     }
 
-    fn inflict(&mut self, fault: Fault) -> bool {
-        match fault {
-            Fault::Killed => self.server.kill(),
-            Fault::Stopped => self.server.signal("STOP"),
-            Fault::Restarted => {
-                self.server.kill();
-                self.server.restart();
-            }
-            fault => {
-                let harm = fault.harm().expect("a fault of replies");
-                self.proxy.harms_every(harm, 2);
-            }
-        }
-        true
+    fn restart(&mut self) {
+        self.server.restart();
     }
 
-    fn heal(&mut self, fault: Fault) {
-        match fault {
-            Fault::Killed => self.server.restart(),
-            Fault::Stopped => self.server.signal("CONT"),
-            Fault::Restarted => {}
-            _ => {
-                assert!(self.proxy.harmed() > 0, "{fault:?} harmed no reply");
-                self.proxy.harms_none();
-            }
-        }
+    fn signal(&mut self, name: &str) {
+        self.server.signal(name);
     }
 }
 

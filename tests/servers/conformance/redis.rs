@@ -1,14 +1,14 @@
 //! Redis behind a proxy: a server, a cluster and sentinels.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{cas::Cas, redis::Redis};
 
-use crate::proxy::{Harm, Protocol, Proxy};
+use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::RedisServer;
 use crate::suite::vectors::Replay;
-use crate::suite::{Fault, OwnFault, Store};
+use crate::suite::{Fault, Servers, Store, usual};
 
 mod cluster;
 mod own;
@@ -34,8 +34,10 @@ impl Store for BehindProxy {
         }
     }
 
-    fn own_faults() -> Vec<OwnFault<Self>> {
-        own::FAULTS.into()
+    fn faults() -> Vec<Fault<Self>> {
+        let mut faults = usual([true, false]);
+        faults.extend(own::faults());
+        faults
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
@@ -67,19 +69,23 @@ impl Store for BehindProxy {
         let calls: u64 = calls.map_or(0, |calls| calls.parse().expect("a number"));
         (left > 0 || calls < 4_000).then(|| format!("{left} keys left after {calls} calls"))
     }
+}
 
-    fn inflict(&mut self, fault: Fault) -> bool {
-        inflict(fault, &mut self.server, &self.proxy);
-        true
+impl Servers for BehindProxy {
+    fn proxies(&self) -> &[Proxy] {
+        slice::from_ref(&self.proxy)
     }
 
-    fn has_harmed(&self, fault: Fault) -> bool {
-        has_harmed(fault, [&self.proxy])
+    fn kill(&mut self) {
+        self.server.kill();
     }
 
-    fn heal(&mut self, fault: Fault) {
-        assert!(self.has_harmed(fault), "{fault:?} harmed no reply");
-        heal(fault, &mut self.server, &self.proxy);
+    fn restart(&mut self) {
+        self.server.restart();
+    }
+
+    fn signal(&mut self, name: &str) {
+        self.server.signal(name);
     }
 }
 
@@ -104,43 +110,4 @@ fn limiter(
 ) -> Cas<Redis, AnyAlgorithm> {
     let redis = redis.deadline(deadline).without_deny_cache();
     redis.limiter(policy, algorithm)
-}
-
-fn inflict(fault: Fault, server: &mut RedisServer, proxy: &Proxy) {
-    match fault {
-        Fault::Killed => server.kill(),
-        Fault::Stopped => server.signal("STOP"),
-        Fault::Restarted => {
-            server.kill();
-            server.restart();
-        }
-        fault => harm(fault, proxy),
-    }
-}
-
-fn heal(fault: Fault, server: &mut RedisServer, proxy: &Proxy) {
-    match fault {
-        Fault::Killed => server.restart(),
-        Fault::Stopped => server.signal("CONT"),
-        _ => proxy.harms_none(),
-    }
-}
-
-/// Harms every second reply.
-fn harm(fault: Fault, proxy: &Proxy) {
-    if let Some(harm) = harm_of(fault) {
-        proxy.harms_every(harm, 2);
-    }
-}
-
-/// Whether a fault of replies has harmed one, on one of the ways to the server.
-fn has_harmed<'a>(fault: Fault, proxies: impl IntoIterator<Item = &'a Proxy>) -> bool {
-    let harmed: u64 = proxies.into_iter().map(Proxy::harmed).sum();
-    harm_of(fault).is_none() || harmed > 0
-}
-
-/// A cut does the same as a reset, and nothing sends a script twice.
-fn harm_of(fault: Fault) -> Option<Harm> {
-    let is_other = [Fault::Reset, Fault::Doubled].contains(&fault);
-    fault.harm().filter(|_| !is_other)
 }

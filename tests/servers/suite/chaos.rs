@@ -4,7 +4,6 @@
 //! again; and nothing panics or is left behind.
 
 use std::cell::Cell;
-use std::fmt::Debug;
 use std::sync::Once;
 use std::time::Duration;
 
@@ -14,84 +13,115 @@ use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, Quota, TokenBucket};
 
 use super::{Store, block_on};
-use crate::proxy::Harm;
+use crate::proxy::{Harm, Proxy};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Replies arrive byte by byte.
-    Split,
-    /// Replies arrive late, but in time.
-    Delayed,
-    /// Calls are executed twice, as by a client that sends them again.
-    Doubled,
-    /// Replies do not arrive.
-    Lost,
-    /// Connections are cut instead of a reply.
-    Cut,
-    /// Connections are cut in the middle of a reply.
-    CutInside,
-    /// Connections are reset instead of a reply.
-    Reset,
-    /// The server is killed, and started when the fault ends.
-    Killed,
-    /// The server does not run until the fault ends.
-    Stopped,
-    /// The server is killed and started at once.
-    Restarted,
+/// What happens to a store, and what its calls may come to meanwhile.
+pub(crate) struct Fault<S> {
+    pub(crate) name: String,
+    pub(crate) harm: Box<dyn Fn(&mut S)>,
+    pub(crate) heal: fn(&mut S),
+    has_harmed: fn(&S) -> bool,
+    /// A part of the errors of calls, if some have to fail.
+    error: Option<&'static str>,
+    /// What was stored before may be lost.
+    pub(crate) loses_states: bool,
+    /// Where no call waits in vain, it is so late that none fails by it: one that fails is charged and not
+    /// admitted, which would hide an admission too many.
+    deadline: Duration,
 }
 
-impl Fault {
-    /// What a proxy does to replies; `None` if it is a fault of the server.
-    pub(crate) fn harm(self) -> Option<Harm> {
-        match self {
-            Self::Lost => Some(Harm::Lost),
-            Self::Cut => Some(Harm::Cut),
-            Self::CutInside => Some(Harm::CutInside),
-            Self::Reset => Some(Harm::Reset),
-            Self::Split => Some(Harm::Split),
-            Self::Delayed => Some(Harm::Delay(Duration::from_millis(20))),
-            Self::Doubled => Some(Harm::Twice),
-            Self::Killed | Self::Stopped | Self::Restarted => None,
+impl<S> Fault<S> {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        harm: impl Fn(&mut S) + 'static,
+        heal: fn(&mut S),
+    ) -> Self {
+        Self {
+            name: name.into(),
+            harm: Box::new(harm),
+            heal,
+            has_harmed: |_| true,
+            error: None,
+            loses_states: false,
+            deadline: Duration::from_millis(200),
         }
     }
-}
 
-impl Fault {
-    pub(super) const ALL: [Self; 10] = [
-        Self::Split,
-        Self::Delayed,
-        Self::Doubled,
-        Self::Lost,
-        Self::Cut,
-        Self::CutInside,
-        Self::Reset,
-        Self::Killed,
-        Self::Stopped,
-        Self::Restarted,
-    ];
-
-    /// Whether a server without a file forgets its states.
-    pub(crate) const fn loses_states(self) -> bool {
-        matches!(self, Self::Killed | Self::Restarted)
+    pub(crate) fn failing(mut self, error: &'static str) -> Self {
+        self.error = Some(error);
+        self
     }
 
-    /// Whether no call waits in vain.
-    const fn fails_no_call(self) -> bool {
-        matches!(
-            self,
-            Self::Split | Self::Delayed | Self::Doubled | Self::Restarted
-        )
+    pub(crate) fn losing(mut self, loses_states: bool) -> Self {
+        self.loses_states = loses_states;
+        self
+    }
+
+    pub(crate) fn fails_no_call(mut self) -> Self {
+        self.deadline = Duration::from_secs(30);
+        self
     }
 }
 
-/// A fault that only one kind of server has.
-pub(crate) struct OwnFault<S> {
-    pub(crate) name: &'static str,
-    pub(crate) harm: fn(&mut S),
-    pub(crate) heal: fn(&mut S),
-    /// A part of the errors of calls meanwhile, or nothing if calls may go on.
-    pub(crate) error: &'static str,
-    pub(crate) loses_states: bool,
+pub(crate) const KILLED: &str = "killed, and started when the fault ends";
+
+/// A store on servers, each behind a proxy.
+pub(crate) trait Servers: Store {
+    fn proxies(&self) -> &[Proxy];
+
+    fn kill(&mut self);
+
+    fn restart(&mut self);
+
+    fn signal(&mut self, name: &str);
+}
+
+/// The reply to every second call is harmed.
+fn harmed<S: Servers>(harm: Harm) -> Fault<S> {
+    let harms = move |store: &mut S| {
+        let proxies = store.proxies().iter();
+        proxies.for_each(|proxy| proxy.harms_every(harm, 2));
+    };
+    let heals = |store: &mut S| store.proxies().iter().for_each(Proxy::harms_none);
+    let mut fault = Fault::new(format!("{harm:?}"), harms, heals);
+    fault.has_harmed = |store| store.proxies().iter().any(|proxy| proxy.harmed() > 0);
+    fault
+}
+
+/// Calls are executed twice, as by a client that sends them again. Nothing sends a script twice.
+pub(crate) fn twice<S: Servers>() -> Fault<S> {
+    harmed(Harm::Twice).fails_no_call()
+}
+
+/// The faults of all servers, and of the network before them. Whether the store forgets its states if it is killed,
+/// and whether another server decides while it is stopped, which may lack the last states.
+pub(crate) fn usual<S: Servers>([forgets, fails_over]: [bool; 2]) -> Vec<Fault<S>> {
+    let stopped = Fault::new(
+        "stopped",
+        |it: &mut S| it.signal("STOP"),
+        |it| it.signal("CONT"),
+    );
+    let kills_and_starts = |it: &mut S| {
+        it.kill();
+        it.restart();
+    };
+    vec![
+        harmed(Harm::Split).fails_no_call(),
+        harmed(Harm::Delay(Duration::from_millis(20))).fails_no_call(),
+        harmed(Harm::Lost),
+        harmed(Harm::Cut),
+        harmed(Harm::CutInside),
+        harmed(Harm::Reset),
+        Fault::new(KILLED, S::kill, S::restart).losing(forgets),
+        Fault::new("restarted", kills_and_starts, |_| {})
+            .losing(forgets)
+            .fails_no_call(),
+        if fails_over {
+            stopped.losing(true)
+        } else {
+            stopped.failing("")
+        },
+    ]
 }
 
 const LIMIT: u64 = 50;
@@ -169,50 +199,8 @@ async fn connected<L: Backend<str>>(machines: &[L]) -> Result<(), String> {
     Ok(())
 }
 
-/// A fault with what is expected of it.
-struct Case<S> {
-    harm: Box<dyn FnOnce(&mut S) -> bool>,
-    heal: Box<dyn FnOnce(&mut S)>,
-    has_harmed: Box<dyn Fn(&S) -> bool>,
-    /// Errors that have to be heard.
-    error: Option<&'static str>,
-    loses_states: bool,
-    /// Where no call waits in vain, it is so late that none fails by it: one that fails is charged and not
-    /// admitted, which would hide an admission too many.
-    deadline: Duration,
-}
-
-impl<S: Store> Case<S> {
-    fn of(fault: Fault) -> Self {
-        let waits = if fault.fails_no_call() { 30_000 } else { 200 };
-        // Where another server decides meanwhile, it may lack the last states.
-        let fails = fault == Fault::Stopped && !S::loses_states(fault);
-        Self {
-            harm: Box::new(move |store| store.inflict(fault)),
-            heal: Box::new(move |store| store.heal(fault)),
-            has_harmed: Box::new(move |store| store.has_harmed(fault)),
-            error: fails.then_some(""),
-            loses_states: S::loses_states(fault),
-            deadline: Duration::from_millis(waits),
-        }
-    }
-
-    fn of_own(fault: &OwnFault<S>) -> Self {
-        let (harm, heal) = (fault.harm, fault.heal);
-        Self {
-            harm: Box::new(move |store| {
-                harm(store);
-                true
-            }),
-            heal: Box::new(heal),
-            has_harmed: Box::new(|_| true),
-            error: Some(fault.error).filter(|error| !error.is_empty()),
-            loses_states: fault.loses_states,
-            deadline: Duration::from_millis(200),
-        }
-    }
-
-    async fn fault(self) -> Result<(), String> {
+impl<S: Store> Fault<S> {
+    async fn found(&self) -> Result<(), String> {
         let panics = count_panics();
         let mut store = S::start();
         let quota = Quota::per(LIMIT, Duration::from_secs(100_000_000));
@@ -222,9 +210,7 @@ impl<S: Store> Case<S> {
         let mut calls = Calls::default();
         connected(&machines).await?;
         calls.round(&machines, self.deadline).await?;
-        if !(self.harm)(&mut store) {
-            return Ok(());
-        }
+        (self.harm)(&mut store);
         let forgotten = if self.loses_states {
             calls
                 .once
@@ -245,8 +231,8 @@ impl<S: Store> Case<S> {
             std::thread::park_timeout(Duration::from_millis(5));
             calls.round(&machines, self.deadline).await?;
         }
-        if !is_heard(&calls) {
-            return Err(format!("calls failed otherwise: {:?}", calls.errors));
+        if !(self.has_harmed)(&store) || !is_heard(&calls) {
+            return Err(format!("no harm, or another one: {:?}", calls.errors));
         }
         (self.heal)(&mut store);
         connected(&machines).await?;
@@ -312,18 +298,9 @@ fn count_panics() -> u64 {
     PANICS.get()
 }
 
-fn found<S: Store>(case: Case<S>, name: impl Debug) -> Option<String> {
-    let found = block_on(case.fault());
-    found.err().map(|found| format!("{name:?}: {found}"))
-}
-
 pub(crate) fn fault<S: Store>() -> Option<String> {
-    Fault::ALL
-        .into_iter()
-        .find_map(|fault| found(Case::<S>::of(fault), fault))
-        .or_else(|| {
-            let own = S::own_faults();
-            own.iter()
-                .find_map(|fault| found(Case::of_own(fault), fault.name))
-        })
+    S::faults().iter().find_map(|fault| {
+        let found = block_on(fault.found());
+        found.err().map(|found| format!("{}: {found}", fault.name))
+    })
 }

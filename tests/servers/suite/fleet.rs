@@ -8,8 +8,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
-use tower_throttle::clock::Tick;
+use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::CasStore;
 use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter};
 use tower_throttle::store::{Backend, Op};
@@ -18,6 +17,7 @@ use tower_throttle::{
     TokenBucket,
 };
 
+use super::chaos::KILLED;
 use super::{Fault, Store, block_on};
 
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -33,56 +33,26 @@ pub(crate) trait Port: Store {
     fn port(&self) -> Self::Port;
 }
 
-/// A limit that reports what was used.
-pub(crate) trait Close {
-    async fn close(&self) -> Result<(), StoreError>;
-}
+/// A limit of a fleet of one machine over a store.
+type Of<S, const AHEAD: bool> = FleetLimiter<<S as Port>::Port, AnyAlgorithm, AHEAD>;
 
-impl<S: CasStore, A: Algorithm, const AHEAD: bool> Close for FleetLimiter<S, A, AHEAD> {
-    async fn close(&self) -> Result<(), StoreError> {
-        Self::close(self).await
-    }
-}
-
-/// A fleet of one machine over a store.
-pub(crate) struct OfOne<S, const AHEAD: bool>(S);
-
-impl<S: Port, const AHEAD: bool> Store for OfOne<S, AHEAD> {
-    type Limit = FleetLimiter<S::Port, AnyAlgorithm, AHEAD>;
-
-    fn start() -> Self {
-        Self(S::start())
-    }
-
-    fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
-        // What a machine holds does not lapse during a fault.
-        let builder = FleetBuilder::new(self.0.port())
-            .interval(INTERVAL)
-            .life(2 * PATIENCE);
-        let built = builder.deadline(deadline).build(policy, algorithm);
-        built.expect("a limit")
-    }
-
-    fn pass(&self, span: Duration) -> Option<Tick> {
-        self.0.pass(span)
-    }
-
-    fn loses_states(fault: Fault) -> bool {
-        S::loses_states(fault)
-    }
-
-    fn inflict(&mut self, fault: Fault) -> bool {
-        self.0.inflict(fault)
-    }
-
-    fn heal(&mut self, fault: Fault) {
-        self.0.heal(fault);
-    }
+fn limit<S: Port, const AHEAD: bool>(
+    store: &S,
+    policy: &str,
+    algorithm: AnyAlgorithm,
+    deadline: Duration,
+) -> Of<S, AHEAD> {
+    // What a machine holds does not lapse during a fault.
+    let builder = FleetBuilder::new(store.port())
+        .interval(INTERVAL)
+        .life(2 * PATIENCE);
+    let built = builder.deadline(deadline).build(policy, algorithm);
+    built.expect("a limit")
 }
 
 /// Takes a unit at a time, and waits as it is told, until nothing is left. Returns what was taken. The store may
 /// fail for a while.
-async fn taken<S: Store>(store: &S, limit: &S::Limit, most: u64) -> Result<u64, String> {
+async fn taken<S: Port>(store: &S, limit: &impl Backend<str>, most: u64) -> Result<u64, String> {
     let (begun, mut taken) = (Instant::now(), 0);
     while begun.elapsed() < PATIENCE {
         match limit.decide("key", 1).await {
@@ -108,7 +78,11 @@ async fn taken<S: Store>(store: &S, limit: &S::Limit, most: u64) -> Result<u64, 
 }
 
 /// Takes so many units.
-async fn take<S: Store>(store: &S, limit: &S::Limit, units: u64) -> Result<Vec<Decision>, String> {
+async fn take<S: Port>(
+    store: &S,
+    limit: &impl Backend<str>,
+    units: u64,
+) -> Result<Vec<Decision>, String> {
     let (begun, mut admitted) = (Instant::now(), Vec::new());
     while (admitted.len() as u64) < units {
         match limit.decide("key", 1).await {
@@ -132,13 +106,13 @@ fn equal(what: &str, found: u64, expected: u64) -> Result<(), String> {
     Err(format!("{what}: {found}, not {expected}"))
 }
 
-fn limit_of<S: Store>(store: &S, policy: &str) -> S::Limit {
+fn limit_of<S: Port, const AHEAD: bool>(store: &S, policy: &str) -> Of<S, AHEAD> {
     let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per(LIMIT, PERIOD)));
-    store.limit(policy, bucket, PATIENCE)
+    limit(store, policy, bucket, PATIENCE)
 }
 
 /// One machine admits the limit, and no more.
-pub(crate) fn total<S: Store>() -> Option<String> {
+pub(crate) fn total<S: Port, const AHEAD: bool>() -> Option<String> {
     let (store, quota) = (S::start(), Quota::per(LIMIT, PERIOD));
     let all = [
         AnyAlgorithm::new(FixedWindow::new(quota)),
@@ -153,7 +127,8 @@ pub(crate) fn total<S: Store>() -> Option<String> {
     ];
     block_on(async {
         for (number, algorithm) in all.into_iter().enumerate() {
-            let limit = store.limit(&format!("total-{number}"), algorithm.clone(), PATIENCE);
+            let policy = format!("total-{number}");
+            let limit = limit::<S, AHEAD>(&store, &policy, algorithm.clone(), PATIENCE);
             let found = taken(&store, &limit, LIMIT).await;
             let found = found.and_then(|taken| equal("in all", taken, LIMIT));
             if let Err(found) = found {
@@ -164,9 +139,9 @@ pub(crate) fn total<S: Store>() -> Option<String> {
     })
 }
 
-async fn operations_of<S: Store<Limit: Close>>(store: &S) -> Result<(), String> {
+async fn operations_of<S: Port, const AHEAD: bool>(store: &S) -> Result<(), String> {
     let failed = |error: StoreError| error.to_string();
-    let limit = limit_of(store, "operations");
+    let limit = limit_of::<S, AHEAD>(store, "operations");
     let admitted = take(store, &limit, LIMIT).await?;
     for decision in &admitted[..5] {
         let refund = Op::Refund(1, decision.receipt());
@@ -179,13 +154,13 @@ async fn operations_of<S: Store<Limit: Close>>(store: &S) -> Result<(), String> 
 }
 
 /// What is given back, reset or set counts at once on the machine where that is done.
-pub(crate) fn operations<S: Store<Limit: Close>>() -> Option<String> {
+pub(crate) fn operations<S: Port, const AHEAD: bool>() -> Option<String> {
     let store = S::start();
-    block_on(operations_of(&store)).err()
+    block_on(operations_of::<S, AHEAD>(&store)).err()
 }
 
-async fn close_of<S: Store<Limit: Close>>(mut store: S) -> Result<(), String> {
-    let (one, other) = (limit_of(&store, "close"), limit_of(&store, "close"));
+async fn close_of<S: Port, const AHEAD: bool>(mut store: S) -> Result<(), String> {
+    let [one, other]: [Of<S, AHEAD>; 2] = ["close"; 2].map(|name| limit_of(&store, name));
     let _ = take(&store, &one, 12).await?;
     one.close().await.map_err(|error| error.to_string())?;
     equal(
@@ -193,19 +168,21 @@ async fn close_of<S: Store<Limit: Close>>(mut store: S) -> Result<(), String> {
         taken(&store, &other, LIMIT - 12).await?,
         LIMIT - 12,
     )?;
-    if !store.inflict(Fault::Killed) {
+    let faults = S::faults();
+    let Some(killed) = faults.iter().find(|fault| fault.name == KILLED) else {
         return Ok(());
-    }
+    };
+    (killed.harm)(&mut store);
     let _ = one.apply("key", Op::Charge(1)).await;
     if one.close().await.is_ok() {
         return Err("closed without a store".to_owned());
     }
-    store.heal(Fault::Killed);
-    closed(&one).await
+    (killed.heal)(&mut store);
+    closed::<S, AHEAD>(&one).await
 }
 
 /// Closes a limit as soon as the store is reached.
-async fn closed(limit: &impl Close) -> Result<(), String> {
+async fn closed<S: Port, const AHEAD: bool>(limit: &Of<S, AHEAD>) -> Result<(), String> {
     let begun = Instant::now();
     while let Err(error) = limit.close().await {
         if begun.elapsed() > PATIENCE {
@@ -217,18 +194,16 @@ async fn closed(limit: &impl Close) -> Result<(), String> {
 }
 
 /// A limit that is closed has reported what was used, or returns an error.
-pub(crate) fn close<S: Store<Limit: Close>>() -> Option<String> {
-    block_on(close_of(S::start())).err()
+pub(crate) fn close<S: Port, const AHEAD: bool>() -> Option<String> {
+    block_on(close_of::<S, AHEAD>(S::start())).err()
 }
 
-async fn fault_of<S: Store<Limit: Close>>(fault: Option<Fault>) -> Result<(), String> {
+async fn fault_of<S: Port, const AHEAD: bool>(fault: &Fault<S>) -> Result<(), String> {
     let mut store = S::start();
     let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per(2 * LIMIT, PERIOD)));
-    let limit = store.limit("chaos", bucket, Duration::from_millis(500));
+    let limit: Of<S, AHEAD> = limit(&store, "chaos", bucket, Duration::from_millis(500));
     let before = take(&store, &limit, LIMIT / 2).await?.len() as u64;
-    if fault.is_some_and(|fault| !store.inflict(fault)) {
-        return Ok(());
-    }
+    (fault.harm)(&mut store);
     let mut during = 0;
     for round in 0..9 {
         let call = tokio::time::timeout(PATIENCE, limit.decide("key", 1)).await;
@@ -239,13 +214,11 @@ async fn fault_of<S: Store<Limit: Close>>(fault: Option<Fault>) -> Result<(), St
             let _ = limit.close().await;
         }
     }
-    if let Some(fault) = fault {
-        store.heal(fault);
-    }
+    (fault.heal)(&mut store);
     // Until then the machine may know of units that the store has lost.
-    closed(&limit).await?;
+    closed::<S, AHEAD>(&limit).await?;
     // What a server has forgotten can be taken again.
-    let forgotten = if fault.is_some_and(S::loses_states) {
+    let forgotten = if fault.loses_states {
         before + during
     } else {
         0
@@ -259,11 +232,11 @@ async fn fault_of<S: Store<Limit: Close>>(fault: Option<Fault>) -> Result<(), St
 }
 
 /// The limit is admitted, and no more, without a fault and under each.
-pub(crate) fn fault<S: Store<Limit: Close>>() -> Option<String> {
-    let faults = [None].into_iter().chain(Fault::ALL.map(Some));
-    faults.into_iter().find_map(|fault| {
-        let found = block_on(fault_of::<S>(fault));
-        found.err().map(|found| format!("{fault:?}: {found}"))
+pub(crate) fn fault<S: Port, const AHEAD: bool>() -> Option<String> {
+    let (none, faults) = (Fault::new("no fault", |_: &mut S| {}, |_| {}), S::faults());
+    [none].iter().chain(&faults).find_map(|fault| {
+        let found = block_on(fault_of::<S, AHEAD>(fault));
+        found.err().map(|found| format!("{}: {found}", fault.name))
     })
 }
 
@@ -275,32 +248,30 @@ macro_rules! check_fleet {
     };
     ($store:ty, $name:ident, $ahead:literal) => {
         mod $name {
-            use crate::suite::fleet::{OfOne, close, fault, operations, total};
-
-            type Fleet = OfOne<$store, $ahead>;
+            use crate::suite::fleet::{close, fault, operations, total};
 
             /// Shows promise 200.
             #[test]
             fn one_machine_admits_the_limit() {
-                assert_eq!(total::<Fleet>(), None);
+                assert_eq!(total::<$store, $ahead>(), None);
             }
 
             /// Shows promise 202.
             #[test]
             fn what_is_given_back_or_changed_counts() {
-                assert_eq!(operations::<Fleet>(), None);
+                assert_eq!(operations::<$store, $ahead>(), None);
             }
 
             /// Shows promise 202.
             #[test]
             fn a_closed_limit_has_reported_what_was_used() {
-                assert_eq!(close::<Fleet>(), None);
+                assert_eq!(close::<$store, $ahead>(), None);
             }
 
             /// Shows promise 202.
             #[test]
             fn a_fleet_admits_no_more_under_faults_and_recovers() {
-                assert_eq!(fault::<Fleet>(), None);
+                assert_eq!(fault::<$store, $ahead>(), None);
             }
         }
     };

@@ -18,7 +18,7 @@ pub(crate) mod decisions;
 pub(crate) mod fleet;
 pub(crate) mod vectors;
 
-pub(crate) use self::chaos::{Fault, OwnFault};
+pub(crate) use self::chaos::{Fault, Servers, twice, usual};
 use self::vectors::Replay;
 
 /// A store under test.
@@ -46,26 +46,8 @@ pub(crate) trait Store: Sized + 'static {
         None
     }
 
-    /// Whether `fault` may lose what was stored before it.
-    fn loses_states(fault: Fault) -> bool {
-        fault.loses_states()
-    }
-
-    /// The faults that only this kind of store has.
-    fn own_faults() -> Vec<OwnFault<Self>> {
-        Vec::new()
-    }
-
-    /// Lets the store suffer `fault`, if it can.
-    fn inflict(&mut self, fault: Fault) -> bool;
-
-    /// Whether `fault` has harmed a reply, if it is one of replies and that can be seen.
-    fn has_harmed(&self, _fault: Fault) -> bool {
-        true
-    }
-
-    /// Ends `fault`.
-    fn heal(&mut self, fault: Fault);
+    /// All that may happen to it.
+    fn faults() -> Vec<Fault<Self>>;
 }
 
 /// All algorithms that decide without a queue, with one quota.

@@ -6,11 +6,11 @@ use redis::cluster::ClusterClientBuilder;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{cas::Cas, redis::Redis};
 
-use super::{has_harmed, heal, inflict, limiter};
+use super::limiter;
 use crate::proxy::Proxy;
 use crate::redis_cluster::{announce, behind_proxies, cluster};
 use crate::redis_server::RedisServer;
-use crate::suite::{Fault, Store};
+use crate::suite::{Fault, Servers, Store, usual};
 
 struct InCluster {
     nodes: Vec<RedisServer>,
@@ -32,29 +32,30 @@ impl Store for InCluster {
         limiter(redis, policy, algorithm, deadline)
     }
 
-    /// All masters at once, because any of them may have the key.
-    fn inflict(&mut self, fault: Fault) -> bool {
-        for (node, proxy) in self.nodes.iter_mut().zip(&self.proxies) {
-            inflict(fault, node, proxy);
-            if fault == Fault::Restarted {
-                announce(node, proxy);
-            }
-        }
-        true
+    fn faults() -> Vec<Fault<Self>> {
+        usual([true, false])
+    }
+}
+
+/// All masters at once, because any of them may have the key.
+impl Servers for InCluster {
+    fn proxies(&self) -> &[Proxy] {
+        &self.proxies
     }
 
-    fn has_harmed(&self, fault: Fault) -> bool {
-        has_harmed(fault, &self.proxies)
+    fn kill(&mut self) {
+        self.nodes.iter_mut().for_each(RedisServer::kill);
     }
 
-    fn heal(&mut self, fault: Fault) {
-        assert!(self.has_harmed(fault), "{fault:?} harmed no reply");
+    fn restart(&mut self) {
         for (node, proxy) in self.nodes.iter_mut().zip(&self.proxies) {
-            heal(fault, node, proxy);
-            if fault == Fault::Killed {
-                announce(node, proxy);
-            }
+            node.restart();
+            announce(node, proxy);
         }
+    }
+
+    fn signal(&mut self, name: &str) {
+        self.nodes.iter().for_each(|node| node.signal(name));
     }
 }
 

@@ -5,7 +5,7 @@ use test_support::redis_server::{RedisServer, reached};
 use test_support::replicas::{is_primary, replica, replication};
 
 use super::BehindProxy;
-use crate::suite::OwnFault;
+use crate::suite::Fault;
 
 fn tell(server: &RedisServer, words: &[&str]) {
     let mut command = cmd(words[0]);
@@ -28,111 +28,67 @@ fn moves(store: &mut BehindProxy) {
     store.proxy.cuts_all();
 }
 
-type Change = fn(&mut BehindProxy);
+type Own = Fault<BehindProxy>;
 
-const fn fault(
-    name: &'static str,
-    (harm, heal): (Change, Change),
-    error: &'static str,
-    loses_states: bool,
-) -> OwnFault<BehindProxy> {
-    OwnFault {
-        name,
-        harm,
-        heal,
-        error,
-        loses_states,
-    }
-}
-
-pub(super) const FAULTS: [OwnFault<BehindProxy>; 13] = [
-    fault(
-        "SCRIPT FLUSH",
-        (|it| tell(&it.server, &["SCRIPT", "FLUSH"]), nothing),
-        "",
-        false,
-    ),
-    fault(
-        "FLUSHALL",
-        (|it| tell(&it.server, &["FLUSHALL"]), nothing),
-        "",
-        true,
-    ),
-    fault("CLIENT KILL", (kill, kill), "", false),
-    fault(
-        "CLIENT PAUSE",
-        (
+pub(super) fn faults() -> [Own; 13] {
+    [
+        Own::new(
+            "SCRIPT FLUSH",
+            |it| tell(&it.server, &["SCRIPT", "FLUSH"]),
+            nothing,
+        ),
+        Own::new("FLUSHALL", |it| tell(&it.server, &["FLUSHALL"]), nothing).losing(true),
+        Own::new("CLIENT KILL", kill, kill),
+        Own::new(
+            "CLIENT PAUSE",
             |it| tell(&it.server, &["CLIENT", "PAUSE", "60000", "WRITE"]),
             |it| tell(&it.server, &["CLIENT", "UNPAUSE"]),
-        ),
-        "no decision within",
-        false,
-    ),
-    fault(
-        "OOM",
-        (
+        )
+        .failing("no decision within"),
+        Own::new(
+            "OOM",
             |it| tell(&it.server, &["CONFIG", "SET", "maxmemory", "1"]),
             |it| tell(&it.server, &["CONFIG", "SET", "maxmemory", "0"]),
-        ),
-        "maxmemory",
-        false,
-    ),
-    fault(
-        "NOPERM",
-        (
+        )
+        .failing("maxmemory"),
+        Own::new(
+            "NOPERM",
             |it| tell(&it.server, &["ACL", "SETUSER", "default", "-@scripting"]),
             |it| tell(&it.server, &["ACL", "SETUSER", "default", "+@all"]),
-        ),
-        "let this user run EVAL",
-        false,
-    ),
-    fault(
-        "READONLY",
-        (
+        )
+        .failing("let this user run EVAL"),
+        Own::new(
+            "READONLY",
             |it| tell(&it.server, &["REPLICAOF", "127.0.0.1", "1"]),
             |it| tell(&it.server, &["REPLICAOF", "NO", "ONE"]),
-        ),
-        "read only replica",
-        false,
-    ),
-    fault("another type", (lists, without_lists), "not a string", true),
-    fault(
-        "LOADING",
-        (loads, |it| {
+        )
+        .failing("read only replica"),
+        Own::new("another type", lists, without_lists)
+            .failing("not a string")
+            .losing(true),
+        Own::new("LOADING", loads, |it| {
             tell(&it.server, &["CONFIG", "SET", "key-load-delay", "0"]);
-        }),
-        "loading the dataset",
-        false,
-    ),
-    fault(
-        "a silent connection",
-        (
+        })
+        .failing("loading the dataset"),
+        Own::new(
+            "a silent connection",
             |it| it.proxy.is_silent(true),
             |it| it.proxy.is_silent(false),
-        ),
-        "no decision within",
-        false,
-    ),
-    fault(
-        "the address of another server",
-        (
+        )
+        .failing("no decision within"),
+        Own::new(
+            "the address of another server",
             |it| {
                 it.second = Some(RedisServer::start());
                 moves(it);
             },
             nothing,
-        ),
-        "",
-        true,
-    ),
-    fault("FAILOVER", (hands_over, moves), "read only replica", false),
-    fault(
-        "a replica that lacks the last calls",
-        (cuts_replica, nothing),
-        "",
-        true,
-    ),
-];
+        )
+        .losing(true),
+        Own::new("FAILOVER", hands_over, moves).failing("read only replica"),
+        Own::new("a replica that lacks the last calls", cuts_replica, nothing).losing(true),
+    ]
+}
 
 fn kill(store: &mut BehindProxy) {
     tell(

@@ -1,16 +1,16 @@
 //! A Redis server and its replica, each behind a proxy, found through sentinels.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use redis::sentinel::{SentinelClient, SentinelServerType};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::{cas::Cas, redis::Redis};
 
-use super::{harm, has_harmed, limiter};
+use super::limiter;
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::{RedisServer, reached};
 use crate::replicas::{PRIMARY, follow, sentinels, sentinels_naming};
-use crate::suite::{Fault, Store};
+use crate::suite::{Fault, Servers, Store, usual};
 
 struct BehindSentinels {
     sentinels: Vec<RedisServer>,
@@ -27,6 +27,12 @@ impl BehindSentinels {
         reached("the sentinels report the replica", || {
             sentinels_naming(&self.sentinels, port) == self.sentinels.len()
         });
+    }
+
+    /// The old primary follows the new one, as the sentinels would let it a few seconds later.
+    fn follows(&self) {
+        let port = self.proxy_of_replica.port();
+        follow(&self.primary, port, self.proxy.port());
     }
 }
 
@@ -56,44 +62,32 @@ impl Store for BehindSentinels {
         limiter(redis, policy, algorithm, deadline)
     }
 
-    /// The replica may lack the last decisions of a primary that stops.
-    fn loses_states(fault: Fault) -> bool {
-        fault.loses_states() || fault == Fault::Stopped
+    fn faults() -> Vec<Fault<Self>> {
+        usual([true; 2])
+    }
+}
+
+impl Servers for BehindSentinels {
+    fn proxies(&self) -> &[Proxy] {
+        slice::from_ref(&self.proxy)
     }
 
-    fn inflict(&mut self, fault: Fault) -> bool {
-        match fault {
-            Fault::Killed | Fault::Restarted => self.primary.kill(),
-            Fault::Stopped => self.primary.signal("STOP"),
-            fault => {
-                harm(fault, &self.proxy);
-                return true;
-            }
-        }
+    fn kill(&mut self) {
+        self.primary.kill();
         self.fails_over();
-        if fault == Fault::Restarted {
-            self.heal(Fault::Killed);
-        }
-        true
     }
 
-    fn has_harmed(&self, fault: Fault) -> bool {
-        has_harmed(fault, [&self.proxy])
+    fn restart(&mut self) {
+        self.primary.restart();
+        self.follows();
     }
 
-    /// The old primary follows the new one, as the sentinels would let it a few seconds later.
-    fn heal(&mut self, fault: Fault) {
-        assert!(self.has_harmed(fault), "{fault:?} harmed no reply");
-        match fault {
-            Fault::Killed => self.primary.restart(),
-            Fault::Stopped => self.primary.signal("CONT"),
-            _ => return self.proxy.harms_none(),
+    fn signal(&mut self, name: &str) {
+        self.primary.signal(name);
+        match name {
+            "STOP" => self.fails_over(),
+            _ => self.follows(),
         }
-        follow(
-            &self.primary,
-            self.proxy_of_replica.port(),
-            self.proxy.port(),
-        );
     }
 }
 
