@@ -60,3 +60,32 @@ fn the_table_of_tests_has_every_part_of_the_source_and_every_test() {
     assert_eq!(check(&page), Ok(()));
     assert!(check(&page.replace("queue", "cue")).is_err());
 }
+
+#[test]
+fn every_test_binary_that_a_command_names_exists() {
+    let mut named = BTreeSet::new();
+    for page in ["CONTRIBUTING.md", "tests/run", ".github/workflows/ci.yml"].map(read) {
+        let words: Vec<_> = page
+            .split(|c: char| c.is_whitespace() || c == '`')
+            .collect();
+        let names = words.windows(2).filter(|pair| pair[0] == "--test");
+        named.extend(names.map(|pair| pair[1].to_owned()));
+    }
+    named.retain(|name| name.chars().all(|c| c.is_ascii_lowercase()));
+    let packages =
+        ["observe", "playground"].map(|name| read(format!("examples/{name}/Cargo.toml")));
+    let is_there = |name: &String| {
+        let files = [
+            "tests/NAME.rs",
+            "tests/NAME/main.rs",
+            "tests/models/tests/NAME.rs",
+        ];
+        let is_file = files
+            .iter()
+            .any(|file| root().join(file.replace("NAME", name)).exists());
+        let target = format!("[[test]]\nname = \"{name}\"");
+        is_file || packages.iter().any(|package| package.contains(&target))
+    };
+    assert!(named.len() > 12, "{named:?}");
+    assert_eq!(named.iter().find(|name| !is_there(name)), None);
+}
