@@ -1,13 +1,16 @@
 //! A naive model of each algorithm.
 //!
 //! The model shares no code with the library: it packs no state and solves for no moment. It only
-//! decides whether a request passes at a given moment, and after which wait. The tests check
-//! `retry_after`, `reset_after` and `remaining` by asking the model just before and after.
+//! decides whether a request passes at a given moment, and after which wait. [`Naive`] finds
+//! `retry_after`, `reset_after` and `remaining` by trying, so that the test kit compares the model with any place.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
+use tower_throttle::{Decision, Quota, Verdict, clock::Tick};
 
 use crate::failures::{Blocks, Failures};
 
@@ -49,8 +52,8 @@ pub(crate) enum Kind {
 /// The state of one key under one policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    pub(crate) kind: Kind,
-    pub(crate) rate: Rate,
+    kind: Kind,
+    rate: Rate,
     state: State,
 }
 
@@ -72,7 +75,7 @@ fn ratio(dividend: impl Into<BigInt>, divisor: impl Into<BigInt>) -> BigRational
 }
 
 fn whole(number: u64) -> BigRational {
-    ratio(number, 1)
+    BigRational::from_integer(number.into())
 }
 
 fn to_u64(number: &BigRational) -> u64 {
@@ -80,7 +83,7 @@ fn to_u64(number: &BigRational) -> u64 {
 }
 
 impl Model {
-    pub(crate) fn new(kind: Kind, rate: Rate, now: u64) -> Self {
+    fn new(kind: Kind, rate: Rate, now: u64) -> Self {
         let mut model = Self {
             kind,
             rate,
@@ -91,7 +94,7 @@ impl Model {
     }
 
     /// Resets to the state of a key never seen.
-    pub(crate) fn reset(&mut self, now: u64) {
+    fn reset(&mut self, now: u64) {
         self.state = match self.kind {
             Kind::AnchoredWindow => State::Anchored(None),
             Kind::TokenBucket { initial } => State::Tokens(
@@ -114,7 +117,7 @@ impl Model {
     }
 
     /// The limit that decisions report: what an unused key is granted at once.
-    pub(crate) fn capacity(&self) -> u64 {
+    fn capacity(&self) -> u64 {
         match self.kind {
             Kind::TokenBucket { .. } | Kind::LeakyMeter => self.rate.burst,
             Kind::WarmUp {
@@ -126,7 +129,7 @@ impl Model {
     }
 
     /// The largest cost that is ever admitted. A warm-up without `max_cost` accepts any cost.
-    pub(crate) fn largest(&self) -> u64 {
+    fn largest(&self) -> u64 {
         match self.kind {
             Kind::WarmUp { max_cost: None, .. } => u64::MAX,
             _ => self.capacity(),
@@ -239,7 +242,7 @@ impl Model {
     }
 
     /// The wait of a checked request; `None` if it is denied.
-    pub(crate) fn check(&self, now: u64, cost: u64) -> Option<u64> {
+    fn check(&self, now: u64, cost: u64) -> Option<u64> {
         if cost == 0 {
             return Some(0);
         }
@@ -247,16 +250,17 @@ impl Model {
             return None;
         }
         match self.kind {
-            Kind::TokenBucket { .. } | Kind::LeakyMeter | Kind::WarmUp { .. } => {
-                (self.wait(now, cost) == whole(0)).then_some(0)
+            Kind::TokenBucket { .. } | Kind::LeakyMeter => {
+                (self.tokens(now) >= i128::from(cost) * self.period()).then_some(0)
             }
+            Kind::WarmUp { .. } => (!self.owes(now)).then_some(0),
             Kind::Lockout(_) => self.failures(now).fits(now, cost).then_some(0),
             _ => (self.used(now).saturating_add(cost) <= self.rate.limit).then_some(0),
         }
     }
 
     /// The wait of a reservation; `None` if it is longer than `max_wait`.
-    pub(crate) fn reserve(&self, now: u64, cost: u64, max_wait: u64) -> Option<u64> {
+    fn reserve(&self, now: u64, cost: u64, max_wait: u64) -> Option<u64> {
         match self.kind {
             _ if cost > self.largest() => None,
             Kind::TokenBucket { .. } | Kind::LeakyMeter | Kind::WarmUp { .. } if cost > 0 => {
@@ -268,7 +272,7 @@ impl Model {
     }
 
     /// Counts `cost` as admitted at `now`, after its wait, even above the limit.
-    pub(crate) fn take(&mut self, now: u64, cost: u64) {
+    fn take(&mut self, now: u64, cost: u64) {
         if cost == 0 {
             return;
         }
@@ -360,8 +364,23 @@ impl Model {
         self.state = State::StoredPermits(left, free + price);
     }
 
+    /// Whether a turn that was rounded down to `turn` is the last one, and has not come.
+    fn is_last_turn(&self, turn: u64, now: u64, cost: u64) -> bool {
+        let comes_at = turn + 1;
+        let is_last = match &self.state {
+            State::Tokens(..) => self.tokens(comes_at) >= 0,
+            State::StoredPermits(..) => {
+                let (stored, free) = self.rested(now);
+                let back = (&stored + whole(cost)).min(self.full());
+                free - self.price(cost, &back, &stored) <= whole(comes_at)
+            }
+            _ => return true,
+        };
+        comes_at > now && is_last
+    }
+
     /// Gives back what is still taken of `cost`, which was taken at `taken_at`.
-    pub(crate) fn refund(&mut self, taken_at: u64, now: u64, mut cost: u64) {
+    fn refund(&mut self, taken_at: u64, now: u64, mut cost: u64) {
         if let State::Lockout(_) = self.state {
             self.state = State::Lockout(self.failures(now).refund(taken_at, now, cost));
             return;
@@ -416,7 +435,7 @@ impl Model {
     }
 
     /// Whether there is a debt.
-    pub(crate) fn owes(&self, now: u64) -> bool {
+    fn owes(&self, now: u64) -> bool {
         match &self.state {
             State::Tokens(..) => self.tokens(now) < 0,
             State::StoredPermits(_, free) => *free > whole(now),
@@ -427,7 +446,7 @@ impl Model {
 
     /// Changes the rate. What was used stays used, but of a bucket no longer than before, or than ten
     /// empty ones need. With another period parts of a unit are rounded up.
-    pub(crate) fn retune(&mut self, rate: Rate, now: u64) {
+    fn retune(&mut self, rate: Rate, now: u64) {
         let old = self.clone();
         self.rate = rate;
         if let State::Lockout(_) = self.state {
@@ -461,6 +480,153 @@ impl Model {
                 self.state = State::Tokens(tokens, now);
             }
             _ => {}
+        }
+    }
+}
+
+/// Limits that decide together, as their models say.
+#[derive(Clone, Debug)]
+pub(crate) struct Naive(pub(crate) Vec<(Kind, Rate)>);
+
+impl Kind {
+    pub(crate) fn quota(self, rate: Rate) -> Quota {
+        let quota = Quota::per(rate.limit, Duration::from_nanos(rate.period));
+        match self {
+            Self::TokenBucket { .. } | Self::LeakyMeter => quota.burst(rate.burst),
+            _ => quota,
+        }
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("spans fit")
+}
+
+/// The least number for which `holds` is true, which is true for all larger ones.
+fn first(holds: impl Fn(u64) -> bool) -> Option<u64> {
+    let mut high = 0;
+    while !holds(high) {
+        high = Some(2 * high + 1).filter(|high| *high < 1 << 62)?;
+    }
+    Some(high - largest_that(|less| holds(high - less), high / 2))
+}
+
+/// The largest number up to `most` for which `holds` is true. `holds` must be monotonic.
+fn largest_that(holds: impl Fn(u64) -> bool, most: u64) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if holds(middle) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
+}
+
+/// The decision of several limits, given the wait of a request in each of them at a moment.
+fn looked(models: &[Model], now: u64, wait: impl Fn(&Model, u64) -> Option<u64>) -> Decision {
+    let each = models.iter().enumerate().map(|(policy, model)| {
+        let goes = |now, cost| model.check(now, cost).is_some();
+        let remaining = largest_that(|cost| goes(now, cost), model.capacity());
+        let reset = first(|after| goes(now + after, model.capacity())).expect("it is unused once");
+        let (verdict, retry) = match wait(model, now) {
+            Some(0) => (Verdict::Admit, None),
+            Some(wait) => (Verdict::Wait(Duration::from_nanos(wait)), None),
+            None => (
+                Verdict::Deny,
+                first(|after| wait(model, now + after).is_some()),
+            ),
+        };
+        let mut decision = Decision::new(verdict, model.capacity(), remaining, retry, reset);
+        decision.policy = policy;
+        decision
+    });
+    each.reduce(together).expect("a limit")
+}
+
+/// The decision of two limits is that of the one to wait for, or of the one with the least room.
+fn together(one: Decision, other: Decision) -> Decision {
+    let wait = one.wait().max(other.wait());
+    let room =
+        |one: &Decision, other: &Decision| u128::from(one.remaining()) * u128::from(other.limit);
+    let takes_other = match (one.is_denied(), other.is_denied()) {
+        (true, true) => {
+            let retry = |denied: &Decision| denied.retry_after.unwrap_or(Duration::MAX);
+            retry(&other) > retry(&one)
+        }
+        (false, false) => {
+            let rooms = room(&other, &one).cmp(&room(&one, &other));
+            rooms.then(one.reset_after.cmp(&other.reset_after)).is_lt()
+        }
+        (_, is_denied) => is_denied,
+    };
+    let mut both = if takes_other { other } else { one };
+    if !both.is_denied() {
+        both.verdict = match wait {
+            Some(wait) if !wait.is_zero() => Verdict::Wait(wait),
+            _ => Verdict::Admit,
+        };
+    }
+    both
+}
+
+impl Algorithm for Naive {
+    type State = Vec<Model>;
+
+    fn quota(&self) -> Quota {
+        let (kind, rate) = self.0[0];
+        kind.quota(rate)
+    }
+
+    fn fresh(&self, now: Tick) -> Vec<Model> {
+        let policies = self.0.iter();
+        let fresh = policies.map(|(kind, rate)| Model::new(*kind, *rate, now.as_nanos()));
+        fresh.collect()
+    }
+
+    fn decide(&self, models: &mut Vec<Model>, now: Tick, cost: u64) -> Decision {
+        let looked = self.peek(models, now, cost);
+        if looked.is_denied() {
+            return looked;
+        }
+        models
+            .iter_mut()
+            .for_each(|model| model.take(now.as_nanos(), cost));
+        self.peek(models, now, 0)
+    }
+
+    fn peek(&self, models: &Vec<Model>, now: Tick, cost: u64) -> Decision {
+        looked(models, now.as_nanos(), |model, now| model.check(now, cost))
+    }
+
+    fn peek_within(&self, models: &Vec<Model>, now: Tick, cost: u64, most: Duration) -> Decision {
+        let reserve = |model: &Model, now| model.reserve(now, cost, nanos(most));
+        looked(models, now.as_nanos(), reserve)
+    }
+
+    fn refund(&self, models: &mut Vec<Model>, now: Tick, cost: Cost, why: GiveBack) {
+        let (now, at) = (now.as_nanos(), cost.at.as_nanos());
+        for model in models {
+            if why != GiveBack::Cancel || model.is_last_turn(at, now, cost.units) {
+                model.refund(at, now, cost.units);
+            }
+        }
+    }
+
+    fn charge(&self, models: &mut Vec<Model>, now: Tick, cost: u64) -> Duration {
+        let now = now.as_nanos();
+        let owed = models.iter_mut().map(|model| {
+            model.take(now, cost);
+            first(|after| !model.owes(now + after)).expect("it is paid once")
+        });
+        Duration::from_nanos(owed.max().expect("a limit"))
+    }
+
+    fn rescale(&self, models: &mut Vec<Model>, _: &Self, now: Tick) {
+        for (model, (_, rate)) in models.iter_mut().zip(&self.0) {
+            model.retune(*rate, now.as_nanos());
         }
     }
 }
