@@ -203,6 +203,19 @@ impl TokenBucket {
         }
     }
 
+    fn decide_in_steps(
+        &self,
+        mut state: ExactNanos,
+        now: Tick,
+        cost: u64,
+    ) -> (ExactNanos, Decision) {
+        let mut decision = self.bucket.take(&mut state, self.refilled_at(now), cost);
+        let until = |span| Duration::from_nanos(self.until_refill(nanos(span), now));
+        decision.retry_after = decision.retry_after.map(until);
+        decision.reset_after = until(decision.reset_after);
+        (state, decision)
+    }
+
     /// The tokens that a new key has less than a full bucket.
     #[inline]
     pub(crate) fn missing_tokens(&self) -> u64 {
@@ -250,14 +263,13 @@ impl Algorithm for TokenBucket {
     )]
     #[inline(always)]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
-        let mut decision = self.bucket.take(state, self.refilled_at(now), cost);
-        // Not in a function that returns a decision: see `deny` of a table.
         if self.step > 0 {
-            let until = |span| Duration::from_nanos(self.until_refill(nanos(span), now));
-            decision.retry_after = decision.retry_after.map(until);
-            decision.reset_after = until(decision.reset_after);
+            // Not a decision alone, which would be returned through memory, and so would the one below.
+            let (after, decision) = self.decide_in_steps(*state, now, cost);
+            *state = after;
+            return decision;
         }
-        decision
+        self.bucket.take(state, now, cost)
     }
 
     fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {

@@ -341,8 +341,8 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
             id: request.id,
             reserve: options.reserve,
         };
-        let (id, units, place) = (request.id, request.units, request.place());
-        let queued = match permits.lines.join(id, of_key, units, place, most, until) {
+        let (id, weight, order) = (request.id, request.weight(), request.order);
+        let queued = match permits.lines.join(id, of_key, weight, order, most, until) {
             Joined::Waits(queued, _) => queued,
             Joined::Denied(_) => return self.refuse(may_pass, request, entering),
             Joined::Taken(_) => {

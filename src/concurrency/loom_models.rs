@@ -47,10 +47,14 @@ fn enter(permits: &Arc<Permits>) -> Result<Permit, Place> {
         id: ID,
         reserve: (Priority::HIGH, 0),
     };
-    match permits
-        .lines
-        .join(ID, of_key, 1, REQUEST.place(), QUEUE, Tick::MAX)
-    {
+    match permits.lines.join(
+        ID,
+        of_key,
+        REQUEST.weight(),
+        REQUEST.order,
+        QUEUE,
+        Tick::MAX,
+    ) {
         Joined::Taken(_) => Ok(permit()),
         Joined::Waits(queued, _) => Err(queued),
         Joined::Denied(_) => panic!("the line has room"),

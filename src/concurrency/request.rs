@@ -1,8 +1,8 @@
 //! What a request asks for, and what it sees of the limit.
 
 use crate::decision::{Decision, Verdict};
-use crate::key::Priority;
-use crate::queue::{Order, Precedence};
+use crate::key::{Priority, Weight};
+use crate::queue::Order;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +18,9 @@ pub(crate) struct PermitRequest {
 }
 
 impl PermitRequest {
-    /// Where in line it goes.
-    pub(super) const fn place(self) -> Precedence {
-        let (priority, order) = (self.priority, self.order);
-        Precedence { priority, order }
+    pub(super) const fn weight(self) -> Weight {
+        let (cost, priority) = (self.units, self.priority);
+        Weight { cost, priority }
     }
 }
 

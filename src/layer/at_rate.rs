@@ -20,7 +20,7 @@ use crate::backend::{Backend, Op};
 use crate::clock::{MonotonicClock, Sleep, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
-use crate::queue::{self, Joined, Place, Precedence};
+use crate::queue::{self, Joined, Place};
 use crate::respond::{CostHandle, Event, Settle, spread};
 
 /// What a request has of a rate limit: nothing yet, a place in line, or what it has taken.
@@ -78,6 +78,16 @@ struct AtRate<'a, K, L: Backend<K>> {
 }
 
 impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
+    /// The same request. What is borrowed by a call is written to memory, so each call has a copy.
+    #[inline]
+    fn again(&mut self) -> AtRate<'_, K, L> {
+        AtRate {
+            rate: self.rate,
+            key: self.key,
+            stage: self.stage,
+        }
+    }
+
     /// Asks a limit that requests wait for, or may wait for.
     fn enter(&mut self, entering: &mut Entering<'_>) -> Entered {
         let ask = entering.ask;
@@ -126,22 +136,17 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         let longest = line.max_wait.map(|_| queue::now().plus(line.longest()));
         let until = longest.map_or(entering.until, |longest| longest.min(entering.until));
         let most = if waits { line.queue.into() } else { 0 };
-        let place = Precedence {
-            priority: ask.weight.priority,
-            order: line.order,
-        };
         let of_key = || LimitOf {
             key: self.key.clone(),
             backend: Arc::clone(&state.backend),
         };
-        let line_id = state.line_id(self.key);
-        let (lines, cost) = (&state.lines, ask.weight.cost);
-        let joined = lines.join(line_id, of_key, cost, place, most, until);
+        let (line_id, lines) = (state.line_id(self.key), &state.lines);
+        let joined = lines.join(line_id, of_key, ask.weight, line.order, most, until);
         Some(match joined {
             Joined::Taken(decision) => self.admit(&decision, entering),
             Joined::Waits(queued, wait) => {
                 self.record_waiting(wait);
-                *self.stage = Stage::InLine(queued, cost, wait);
+                *self.stage = Stage::InLine(queued, ask.weight.cost, wait);
                 Poll::Pending
             }
             Joined::Denied(retry_after) => self.deny_waiting(ask, retry_after),
@@ -360,36 +365,38 @@ where
     )]
     #[inline(always)]
     fn poll_enter(&mut self, mut entering: Entering<'_>, cx: Option<&mut Context<'_>>) -> Entered {
+        let ask = entering.ask;
         if let Stage::New = self.stage {
             *self.stage = Stage::Nothing;
-            let (ask, state) = (entering.ask, &self.rate.state);
+            let state = &self.rate.state;
             // Without a line, unless a clone of the layer has one.
             let entered = if self.rate.line.queue == 0 && state.lines.waiting() == 0 {
                 // Figures that are not read are not computed.
                 let is_read = ask.figures || ask.keep;
+                let done = move |decided: Decided| match decided {
+                    Ok(decision) if decision.is_admitted() && !is_read => None,
+                    decided => Some(decided),
+                };
                 // That of the `Arc` would not be part of this function.
                 let backend: &L = &state.backend;
-                let decided =
-                    backend.decide_now(self.key, ask.weight.cost, |decided| match decided {
-                        Ok(decision) if decision.is_admitted() && !is_read => None,
-                        decided => Some(decided),
-                    });
-                match decided {
+                let decided = match backend.decide_now(self.key, ask.weight.cost, done) {
                     Ok(None) => {
                         state.record(Event::Admitted, false);
                         return Poll::Ready(Ok(()));
                     }
-                    Ok(Some(decided)) => self.go_on(Ok(decided), &mut entering),
-                    Err(deciding) => self.go_on(Err(deciding), &mut entering),
-                }
+                    Ok(Some(decided)) => Ok(decided),
+                    Err(deciding) => Err(deciding),
+                };
+                self.again().go_on(decided, &mut entering.with(ask))
             } else {
-                self.enter(&mut entering)
+                self.again().enter(&mut entering.with(ask))
             };
             if entered.is_ready() {
                 return entered;
             }
         }
-        cx.map_or(Poll::Pending, |cx| self.poll(&mut entering, cx))
+        let mut entering = entering.with(ask);
+        cx.map_or(Poll::Pending, |cx| self.again().poll(&mut entering, cx))
     }
 
     fn leave(&mut self) {

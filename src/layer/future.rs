@@ -3,7 +3,7 @@
 //! ```text
 //! Waiting ---> Inner ---> the response
 //!              ^
-//!              +--- a request that its gate admits at once begins here
+//!              +--- a request that its gate admits at once begins here, or as `Passed`
 //!
 //! Denied ---> the response
 //! ```
@@ -19,7 +19,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate};
+use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Look};
 use super::options::LayerOptions;
 use crate::clock::Tick;
 use crate::decision::Decision;
@@ -67,6 +67,8 @@ pin_project! {
     {
         /// In a line, or until a server has decided. Then until the inner service is ready.
         Waiting { own: Option<Waiting<S, K, G, R, Req>> },
+        /// The inner service has the request, and there is nothing to do afterwards.
+        Passed { #[pin] future: F },
         /// The inner service has the request.
         Inner {
             // Dropped before what is held: the request is in flight until then.
@@ -95,7 +97,8 @@ pub(super) struct Waiting<S, K, G: Gate<K>, R, Req> {
     pub(super) respond: R,
 }
 
-/// What a request has of its gate. Dropped while the request waits, it leaves.
+/// The gate, the key, and what the gate has given to the request. If it is dropped while the request waits, the request
+/// leaves the gate.
 pub(super) struct Held<K, G: Gate<K>> {
     pub(super) gate: G,
     pub(super) key: K,
@@ -105,7 +108,6 @@ pub(super) struct Held<K, G: Gate<K>> {
 
 /// What there is to do once there is a response.
 pub(super) enum After<K, G: Gate<K>, R> {
-    Nothing,
     /// What is held is released.
     Release(G::Entry),
     /// The response states the limit, if there is a decision, and the cost is settled.
@@ -145,11 +147,7 @@ where
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // With nothing to do afterwards the result need not be moved again.
-        if let StepProjection::Inner {
-            future,
-            after: After::Nothing,
-        } = self.as_mut().project().step.project()
-        {
+        if let StepProjection::Passed { future } = self.as_mut().project().step.project() {
             let result = future.poll(cx);
             return result.map(|result| G::exit(G::Entry::default(), result));
         }
@@ -187,22 +185,21 @@ where
                     }
                     let request = own.request.take().expect(POLLED_AFTER_READY);
                     let future = own.service.call(request);
-                    let entry = mem::take(&mut own.held.entry);
-                    let after = After::new::<Req, _, _>(entry, |entry| {
-                        own.held.entry = entry;
-                        let decision = own.decision.map(|decision| *decision);
-                        (own.held, decision, own.respond)
-                    });
+                    let after = After::Finish {
+                        held: own.held,
+                        decision: own.decision.map(|decision| *decision),
+                        respond: own.respond,
+                    };
                     step.set(Step::Inner { future, after });
+                }
+                StepProjection::Passed { future } => {
+                    break (G::Entry::default(), ready!(future.poll(cx)));
                 }
                 StepProjection::Inner { future, after } => {
                     // If the service panics it is dropped now, and knows why.
-                    let mut entry = after.entry().map_or_else(Default::default, mem::take);
+                    let mut entry = mem::take(after.entry());
                     let Poll::Ready(mut result) = future.poll(cx) else {
-                        after
-                            .entry()
-                            .into_iter()
-                            .for_each(|own| *own = mem::take(&mut entry));
+                        *after.entry() = entry;
                         return Poll::Pending;
                     };
                     after.finish::<Req, _, _>(&mut entry, &mut result);
@@ -227,8 +224,12 @@ impl<S, K, G: Enter<K>, R, Req> Waiting<S, K, G, R, Req> {
             seat: &mut self.seat,
             until: self.until,
             figures: &mut figures,
+            up_to: Look::Holds,
         };
-        let entered = ready!(self.held.at().poll_enter(entering, Some(cx)));
+        let Held {
+            gate, key, entry, ..
+        } = &mut self.held;
+        let entered = ready!(gate.at(key, entry).poll_enter(entering, Some(cx)));
         self.held.waits = false;
         self.seat = RequestSeat::NotRequired;
         Poll::Ready(entered.map(|()| figures))
@@ -268,12 +269,6 @@ impl<S, K, G: Enter<K>, R, Req> Waiting<S, K, G, R, Req> {
     }
 }
 
-impl<K, G: Enter<K>> Held<K, G> {
-    fn at(&mut self) -> impl AtGate + '_ {
-        self.gate.at(&self.key, &mut self.entry)
-    }
-}
-
 impl<K, G: Gate<K>> Drop for Held<K, G> {
     #[inline]
     fn drop(&mut self) {
@@ -284,34 +279,10 @@ impl<K, G: Gate<K>> Drop for Held<K, G> {
 }
 
 impl<K, G: Enter<K>, R> After<K, G, R> {
-    /// `finish` is called only if the response is read.
-    #[inline]
-    pub(super) fn new<Req, Res, Err>(
-        entry: G::Entry,
-        finish: impl FnOnce(G::Entry) -> (Held<K, G>, Option<Decision>, R),
-    ) -> Self
-    where
-        R: ResponseHooks<Req, K, Res, Err>,
-    {
-        if R::NEEDS_RESPONSE {
-            let (held, decision, respond) = finish(entry);
-            Self::Finish {
-                held,
-                decision,
-                respond,
-            }
-        } else if G::HOLDS {
-            Self::Release(entry)
-        } else {
-            Self::Nothing
-        }
-    }
-
-    const fn entry(&mut self) -> Option<&mut G::Entry> {
+    const fn entry(&mut self) -> &mut G::Entry {
         match self {
-            Self::Nothing => None,
-            Self::Release(entry) => Some(entry),
-            Self::Finish { held, .. } => Some(&mut held.entry),
+            Self::Release(entry) => entry,
+            Self::Finish { held, .. } => &mut held.entry,
         }
     }
 
@@ -400,7 +371,7 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match &self.step {
             Step::Waiting { .. } => "waiting",
-            Step::Inner { .. } => "in the service",
+            Step::Passed { .. } | Step::Inner { .. } => "in the service",
             Step::Denied { .. } => "denied",
         };
         f.debug_struct("ResponseFuture")

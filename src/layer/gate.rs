@@ -44,6 +44,8 @@ pub(crate) struct Entering<'a> {
     pub(crate) until: Tick,
     /// Where the figures go of a request that goes on, if they [are read](Ask::figures) and there are any.
     pub(crate) figures: &'a mut Option<Decision>,
+    /// A list of gates asks those that would say up to this, and then it is the turn of others.
+    pub(crate) up_to: Look,
 }
 
 impl Entering<'_> {
@@ -54,23 +56,23 @@ impl Entering<'_> {
             seat: self.seat,
             until: self.until,
             figures: self.figures,
+            up_to: self.up_to,
         }
     }
 }
 
-/// What a gate would say, as far as that is known without I/O. Several gates are asked in this order,
-/// so that none takes anything of a request that another one denies, and those that hold something
-/// while the request waits or runs come last.
+/// What a gate would say, as far as that is known without I/O. Several gates are asked in this order, so that
+/// nothing is taken from a gate while the request waits for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Look {
     /// The request would be denied.
     Denies,
+    /// It would wait.
+    Waits,
     /// It would go on at once.
     Passes,
     /// A server has to be asked.
     Unknown,
-    /// It would wait.
-    Waits,
     /// The request is in flight there from then on.
     Holds,
 }

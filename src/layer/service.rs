@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::LimitLayer;
 use super::future::{After, Held, ResponseFuture, Step, Waiting, prepare, refuse};
-use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Limiting};
+use super::gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look};
 use super::mistakes::CloneService;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::key::{Extracted, KeyExtractor};
@@ -75,7 +75,9 @@ where
                 return ResponseFuture::denied(answer);
             }
         };
-        if gate.state().counts.is_sampled() && keys.unread_proxy_header(&request) {
+        // A look at the headers of a sample.
+        let admitted = gate.state().counts.admitted();
+        if (admitted < 16 || admitted % 1_024 == 0) && keys.unread_proxy_header(&request) {
             gate.state().record(Event::UnreadProxyHeader, false);
         }
         let ask = Ask {
@@ -85,19 +87,19 @@ where
             shares: options.share_decision,
             keep: R::NEEDS_RESPONSE || options.shares_cost,
         };
-        let mut entry = G::Entry::default();
         let timeout = if gate.queues() {
             <R::Deny as Respond<Req, S::Response, S::Error>>::Protocol::timeout(&request)
         } else {
             None
         };
         let until = timeout.map_or(Tick::MAX, |timeout| MonotonicClock.now().plus(timeout));
-        let mut figures = None;
+        let (mut entry, mut figures) = (G::Entry::default(), None);
         let entering = Entering {
             ask,
             seat: &mut self.seat.seat,
             until,
             figures: &mut figures,
+            up_to: Look::Holds,
         };
         let entered = gate.at(&key, &mut entry).poll_enter(entering, None);
         match entered {
@@ -108,17 +110,24 @@ where
                 prepare(own, respond, options, &mut request, told);
                 let future = self.inner.call(request);
                 // Made after the call, so that it is written to where it is returned.
-                let after = After::new::<Req, _, _>(entry, |entry| {
-                    let (gate, waits) = (gate.clone(), false);
-                    let held = Held {
-                        gate,
-                        key,
-                        entry,
-                        waits,
+                let after = if R::NEEDS_RESPONSE {
+                    After::Finish {
+                        held: Held {
+                            gate: gate.clone(),
+                            key,
+                            entry,
+                            waits: false,
+                        },
+                        decision: figures.filter(|_| !options.silent),
+                        respond: respond.clone(),
+                    }
+                } else if G::HOLDS {
+                    After::Release(entry)
+                } else {
+                    return ResponseFuture {
+                        step: Step::Passed { future },
                     };
-                    let decision = figures.filter(|_| !options.silent);
-                    (held, decision, respond.clone())
-                });
+                };
                 ResponseFuture {
                     step: Step::Inner { future, after },
                 }
@@ -182,9 +191,9 @@ impl<S, K, G: Clone, R> Limit<S, K, G, R> {
         G: Gate<K::Key>,
     {
         self.seat.release();
-        let (future, after) = (self.inner.call(request), After::Nothing);
+        let future = self.inner.call(request);
         ResponseFuture {
-            step: Step::Inner { future, after },
+            step: Step::Passed { future },
         }
     }
 }

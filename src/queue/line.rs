@@ -9,9 +9,9 @@ use std::{
 
 use foldhash::fast::FixedState;
 
-use super::{Order, Precedence};
+use super::Order;
 use crate::clock::Tick;
-use crate::key::Priority;
+use crate::key::{Priority, Weight};
 use crate::receipt::Receipt;
 
 /// Waiters of the highest priority first, and those of one priority in the order of their arrival, or
@@ -95,10 +95,10 @@ impl Line {
     }
 
     /// Adds a request among those of its priority.
-    pub(crate) fn push(&mut self, new: Precedence, units: u64, until: Tick) -> Place {
+    pub(crate) fn push(&mut self, new: Weight, order: Order, until: Tick) -> Place {
         let waker = None;
         let waiter = Waiter {
-            units,
+            units: new.cost,
             until,
             waker,
         };
@@ -110,10 +110,10 @@ impl Line {
         });
         let level = &mut self.levels[level].1;
         level.waiting += 1;
-        level.units += u128::from(units);
+        level.units += u128::from(new.cost);
         level.joined += 1;
         let mut place = Place(priority, level.joined);
-        if new.order == Order::Newest {
+        if order == Order::Newest {
             place.1 = -level.joined;
             level.slots.push_front((place.1, Some(waiter)));
         } else {

@@ -20,10 +20,10 @@ use std::{
 use foldhash::fast::FixedState;
 
 use super::line::{Ended, Line, Place};
-use super::{Alarm, Precedence, now};
+use super::{Alarm, Order, now};
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::key::Priority;
+use crate::key::{Priority, Weight};
 use crate::receipt::Receipt;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -118,8 +118,8 @@ impl Lines {
         self: &Arc<Self>,
         line_id: u64,
         limit: impl Fn() -> L,
-        cost: u64,
-        place: Precedence,
+        new: Weight,
+        order: Order,
         most: u64,
         until: Tick,
     ) -> Joined {
@@ -130,8 +130,8 @@ impl Lines {
             let asked: &dyn Limit = match &mut own {
                 Entry::Occupied(own) => {
                     self.run(own.get_mut(), now, wakers);
-                    let goes_before = |level| !place.goes_before(level);
-                    ahead = own.get().line.units_of(goes_before);
+                    let stays_ahead = |level| !order.goes_before(new.priority, level);
+                    ahead = own.get().line.units_of(stays_ahead);
                     &*own.get().limit
                 }
                 Entry::Vacant(_) => {
@@ -140,9 +140,9 @@ impl Lines {
                 }
             };
             let wait = if ahead > 0 {
-                asked.wait(ahead, cost, now)
+                asked.wait(ahead, new.cost, now)
             } else {
-                let decision = asked.take(cost, place.priority, now);
+                let decision = asked.take(new.cost, new.priority, now);
                 if !decision.is_denied() {
                     return Joined::Taken(decision);
                 }
@@ -168,8 +168,8 @@ impl Lines {
             });
             if own.line.len() as u64 >= most {
                 let room = own.plan.since(now);
-                let last = own.line.last();
-                let Some(last) = last.filter(|last| place.goes_before(last.priority())) else {
+                let goes_before = |last: &Place| order.goes_before(new.priority, last.priority());
+                let Some(last) = own.line.last().filter(goes_before) else {
                     return Joined::Denied(Some(room));
                 };
                 self.end(own, last, Err(Some(room)), wakers);
@@ -177,7 +177,7 @@ impl Lines {
             if ahead == 0 {
                 own.plan = now.plus(wait.max(NANO));
             }
-            Joined::Waits(own.line.push(place, cost, until), wait)
+            Joined::Waits(own.line.push(new, order, until), wait)
         });
         if !matches!(joined, Joined::Waits(..)) {
             self.waiting.fetch_sub(1, Ordering::SeqCst);

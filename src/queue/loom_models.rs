@@ -10,10 +10,10 @@ use loom::sync::Condvar;
 use loom::thread;
 
 use self::mock_alarm::{fire_due, set_now};
-use super::{Joined, Limit, Lines, Order, Place, Precedence, RequestSeat, SeatAcquire, Seats};
+use super::{Joined, Limit, Lines, Order, Place, RequestSeat, SeatAcquire, Seats};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
-use crate::key::Priority;
+use crate::key::{Priority, Weight};
 use crate::sync::{Mutex, lock};
 
 fn tick(ns: u64) -> Tick {
@@ -107,11 +107,8 @@ impl Limit for Counted {
 }
 
 fn join(lines: &Arc<Lines>, limit: &Counted) -> Joined {
-    let place = Precedence {
-        priority: Priority::HIGH,
-        order: Order::Oldest,
-    };
-    lines.join(ID, || limit.clone(), 1, place, 9, Tick::MAX)
+    let (new, order) = (Weight::default(), Order::Oldest);
+    lines.join(ID, || limit.clone(), new, order, 9, Tick::MAX)
 }
 
 fn wait_in_line(lines: &Arc<Lines>, limit: &Counted) -> Place {

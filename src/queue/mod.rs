@@ -35,17 +35,9 @@ pub(crate) enum Order {
     Newest,
 }
 
-/// Where in line a request goes: after those of a higher priority, before those of a lower one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Precedence {
-    pub(crate) priority: Priority,
-    /// Among the requests of its priority.
-    pub(crate) order: Order,
-}
-
-impl Precedence {
-    /// Whether a new request goes before those of a priority that wait.
-    fn goes_before(self, waiting: Priority) -> bool {
-        self.priority > waiting || (self.priority == waiting && self.order == Order::Newest)
+impl Order {
+    /// Whether a new request goes before one that waits: by priority, and within one in this order.
+    fn goes_before(self, new: Priority, waiting: Priority) -> bool {
+        new > waiting || (new == waiting && self == Self::Newest)
     }
 }

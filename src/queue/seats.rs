@@ -9,17 +9,11 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use super::{Line, Order, Place, Precedence};
+use super::{Line, Order, Place};
 use crate::clock::Tick;
-use crate::key::Priority;
+use crate::key::Weight;
 use crate::receipt::Receipt;
 use crate::sync::{Mutex, lock};
-
-/// Services wait in the order of their polls.
-const FAIR: Precedence = Precedence {
-    priority: Priority::HIGH,
-    order: Order::Oldest,
-};
 
 #[derive(Debug)]
 pub(crate) struct Seats(Mutex<Room>);
@@ -101,9 +95,12 @@ impl SeatAcquire {
         };
         let mut room = lock(&seats.0);
         if self.queued.is_none() {
-            match room.free.checked_sub(1) {
-                Some(free) => room.free = free,
-                None => self.queued = Some(room.line.push(FAIR, 1, Tick::MAX)),
+            if let Some(free) = room.free.checked_sub(1) {
+                room.free = free;
+            } else {
+                // In the order of the polls.
+                let queued = room.line.push(Weight::default(), Order::Oldest, Tick::MAX);
+                self.queued = Some(queued);
             }
         }
         let queued = self.queued.map(|own| room.line.poll(own, cx.waker()));
@@ -119,7 +116,9 @@ impl SeatAcquire {
     /// Releases the seat, if one is held.
     #[inline]
     pub(crate) fn release(&mut self) {
-        self.seat = self.seat.without();
+        if let RequestSeat::Has(_) = self.seat {
+            self.seat = self.seat.without();
+        }
     }
 
     /// Moves the seat to a request that waits.

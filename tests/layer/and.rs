@@ -1,5 +1,7 @@
 //! Limits by two keys in one layer.
 
+use std::time::Duration;
+
 use axum::{Extension, Router, body::Body, extract::Request, routing::get};
 use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready, task};
@@ -208,6 +210,54 @@ async fn a_request_that_a_concurrency_limit_denies_is_counted_by_no_rate_limit()
     assert_eq!(handle.first().first().peek_now(&(), 0).remaining(), 9);
 }
 
+/// Shows promise 53.
+#[tokio::test]
+async fn requests_that_a_server_denies_do_not_starve_a_limit_in_process() {
+    let script = Script::default();
+    let replies = [(); 3].map(|()| script.later());
+    let layer = RateLimitLayer::new(Global, window(1))
+        .and(RateLimitLayer::new(Global, script))
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |call: u8| Ok::<_, BoxError>(call)));
+    for reply in replies {
+        let mut denied = task::spawn(service.clone().oneshot(1));
+        assert_pending!(denied.poll());
+        reply.send(Ok(deny())).unwrap();
+        assert!(assert_ready!(denied.poll()).is_err());
+    }
+    assert_eq!(service.oneshot(2).await.unwrap(), 2);
+}
+
+/// Shows promise 53.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_in_line_has_taken_nothing_from_the_other_limits() {
+    let second = Duration::from_secs(1);
+    let line = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let script = Script::now([admit(), deny()]);
+    let layer = RateLimitLayer::new(Global, script.clone())
+        .and(RateLimitLayer::new(Global, line).queue(9))
+        .and(RateLimitLayer::new(Global, window(3)))
+        .respond(AsError);
+    let windows = layer.handle().second();
+    let service = layer.layer(service_fn(async |call: u8| Ok::<_, BoxError>(call)));
+    let [mut first, mut left, mut denied, mut last] =
+        [0, 1, 2, 3].map(|call| task::spawn(service.clone().oneshot(call)));
+    assert!(assert_ready!(first.poll()).is_ok());
+    for waiting in [&mut left, &mut denied, &mut last] {
+        assert_pending!(waiting.poll());
+    }
+    assert_eq!(script.ops(), [Op::Take(1)]);
+    assert_eq!(windows.peek_now(&(), 0).remaining(), 2);
+    drop(left);
+    assert_eq!(script.ops(), [Op::Take(1)]);
+    tokio::time::advance(second).await;
+    assert!(assert_ready!(denied.poll()).is_err());
+    assert_eq!(script.ops(), [Op::Take(1); 2]);
+    // Its turn is given back.
+    assert!(assert_ready!(last.poll()).is_ok());
+    assert_eq!(windows.peek_now(&(), 0).remaining(), 1);
+}
+
 /// Limits of tuples, and layers in layers, are counted in their order.
 ///
 /// Shows promise 53.
@@ -328,8 +378,6 @@ mod queued {
     /// Shows promise 53.
     #[tokio::test(start_paused = true)]
     async fn a_request_dropped_in_the_queue_of_a_concurrency_limit_gives_back_its_turn() {
-        use std::time::Duration;
-
         use http::Response;
 
         for its_turn_came in [false, true] {
@@ -349,10 +397,11 @@ mod queued {
             assert_pending!(busy.poll());
             let mut waits = task::spawn(service.clone().oneshot(0));
             assert_pending!(waits.poll());
-            assert_eq!(window.peek_now(&(), 0).remaining(), 8);
+            assert_eq!(window.peek_now(&(), 0).remaining(), 9);
             if its_turn_came {
                 tokio::time::advance(Duration::from_secs(1)).await;
                 assert_pending!(waits.poll());
+                assert_eq!(window.peek_now(&(), 0).remaining(), 8);
             }
             let waiting = || (line.waiting(), handle.second().waiting());
             let expected = if its_turn_came { (0, 1) } else { (1, 0) };

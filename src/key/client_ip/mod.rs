@@ -304,12 +304,14 @@ impl<B> KeyExtractor<Request<B>> for ClientIp {
         if let (AddressSource::Peer, Some(peer)) =
             (&self.source, connect_info(request.extensions()))
         {
-            return Extracted::Key(match peer {
-                SocketAddr::V4(peer) => Client::from_v4(*peer.ip(), 32),
-                SocketAddr::V6(peer) => self.key_of_v6(*peer.ip()),
-            });
+            return match peer {
+                SocketAddr::V4(peer) => Extracted::Key(Client::from_v4(*peer.ip(), 32)),
+                SocketAddr::V6(peer) => Extracted::Key(self.key_of_v6(*peer.ip())),
+            };
         }
-        self.extract_slow(request.extensions(), request.headers())
+        // Not as it is returned: through memory, and so would the one above.
+        let slow = self.extract_slow(request.extensions(), request.headers());
+        slow.map(|client| client)
     }
 
     fn unread_proxy_header(&self, request: &Request<B>) -> bool {

@@ -48,7 +48,7 @@ impl<K, P: Parts<K>> AtAll<'_, K, P> {
         parts.with(self.key, &mut self.entry.each, run)
     }
 
-    /// Goes on until the request has passed all limits, waits for one, or is denied.
+    /// Goes on until the request has passed all limits whose turn it is, waits for one, or is denied.
     fn go_on(
         &mut self,
         entering: &mut Entering<'_>,
@@ -59,12 +59,14 @@ impl<K, P: Parts<K>> AtAll<'_, K, P> {
             figures: strictest,
         } = &mut *self.entry;
         self.state.backend.with(self.key, each, |parts| {
-            while let Some((at, is_last)) = next(parts, entering.ask) {
+            while let Some((at, is_last, up_to)) = next(parts, entering.ask, entering.up_to) {
                 let part = &mut parts[at];
                 let mut ask = part.ask(entering.ask);
                 // Another one may deny the request later.
                 ask.keep |= !is_last;
-                let entered = part.at.poll_enter(entering.with(ask), cx.as_deref_mut());
+                let mut own = entering.with(ask);
+                own.up_to = up_to;
+                let entered = part.at.poll_enter(own, cx.as_deref_mut());
                 if let Err(denied) = ready!(entered) {
                     for part in &mut *parts {
                         part.at.leave();
@@ -90,15 +92,14 @@ impl<K, P: Parts<K>> AtAll<'_, K, P> {
                     (all, own) => all.or(own),
                 };
             }
-            *entering.figures = strictest.take();
             Poll::Ready(Ok(()))
         })
     }
 }
 
-/// The limit that is polled next, and whether no other is left: the one for which the request waits, else the one of
-/// the least [`Look`] that it has not asked.
-fn next(parts: &mut [Part<'_>], ask: Ask) -> Option<(usize, bool)> {
+/// The limit that is polled next, whether no other is left, and up to which of its own it asks: the one for which the
+/// request waits, else the one of the least [`Look`] that it has not asked, if that is at most `up_to`.
+fn next(parts: &mut [Part<'_>], ask: Ask, up_to: Look) -> Option<(usize, bool, Look)> {
     let (mut left, mut waits) = (0, None);
     for (at, part) in parts.iter_mut().enumerate() {
         match part.at.progress() {
@@ -107,15 +108,18 @@ fn next(parts: &mut [Part<'_>], ask: Ask) -> Option<(usize, bool)> {
             Progress::Passed => {}
         }
     }
-    if waits.is_some() {
-        return waits.map(|at| (at, left == 0));
-    }
+    let is_last = left + usize::from(waits.is_some()) == 1;
+    let in_any_case = is_last && up_to == Look::Holds;
     let new = parts.iter_mut().enumerate().filter_map(|(at, part)| {
         let is_new = part.at.progress() == Progress::New;
-        // The last one is asked in any case.
-        is_new.then(|| ((left > 1).then(|| part.look(ask)), at))
+        let look = |part: &mut Part<'_>| if in_any_case { up_to } else { part.look(ask) };
+        is_new.then(|| (look(part), at))
     });
-    new.min().map(|(_, at)| (at, left == 1))
+    let (look, at) = match waits {
+        Some(at) => (Look::Waits, at),
+        None => new.min().filter(|(look, _)| *look <= up_to)?,
+    };
+    Some((at, is_last, if is_last { up_to } else { look }))
 }
 
 /// Counts the policy of a decision among those of all limits.
@@ -132,14 +136,11 @@ fn number(parts: &mut [Part<'_>], decision: &mut Decision, at: usize) {
 impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
     fn look(&mut self, ask: Ask) -> Look {
         self.with(|parts| {
-            let mut all = Look::Passes;
-            for part in parts {
-                match part.look(ask) {
-                    Look::Denies => return Look::Denies,
-                    look => all = all.max(look),
-                }
-            }
-            all
+            let new = parts.iter_mut().filter_map(|part| {
+                let is_new = part.at.progress() == Progress::New;
+                is_new.then(|| part.look(ask))
+            });
+            new.min().unwrap_or(Look::Passes)
         })
     }
 
@@ -156,7 +157,16 @@ impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<(), RateLimited>> {
         let entered = ready!(self.go_on(&mut entering, cx));
-        let Entering { ask, figures, .. } = entering;
+        let Entering {
+            ask,
+            figures,
+            up_to,
+            ..
+        } = entering;
+        if entered.is_ok() && up_to < Look::Holds && self.progress() == Progress::New {
+            return Poll::Ready(entered);
+        }
+        *figures = self.entry.figures.take();
         self.state.counts.count(match &entered {
             Err(_) => Outcome::Denied,
             Ok(()) => match figures.filter(|_| ask.shadow) {

@@ -26,9 +26,9 @@ use super::state::State;
 /// # Order
 /// 1. A limit in this process that would deny the request is asked first. It denies the request, and no
 ///    other one has counted it.
-/// 2. The others follow: those that admit the request at once, limits on a server, limits in whose queue
-///    it waits, and limits on concurrency. Of two alike the first goes first, so put the one on a server
-///    that denies more often first.
+/// 2. The others follow: limits in whose queue the request waits, those that admit it at once, limits on a server,
+///    and limits on concurrency. So while it waits in the queue of a rate limit, it has taken nothing from limits
+///    without a queue. Of two alike the first goes first, so put the one on a server that denies more often first.
 /// 3. If one denies the request, or it is dropped while it waits, what the others have taken is given
 ///    back: all of it that time has not returned yet.
 ///

@@ -30,7 +30,7 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
 
     #[expect(
         clippy::inline_always,
-        reason = "as for `Table::decide`: an admitted request takes 872 instructions instead of 891"
+        reason = "as for `decide_then`: an admitted request takes 872 instructions instead of 891"
     )]
     #[inline(always)]
     fn decide_now<T>(
@@ -39,13 +39,10 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
         cost: u64,
         done: impl Fn(Result<Decision, StoreError>) -> T,
     ) -> Result<T, Self::Future> {
-        let entry = self.entry(key);
-        let taken = |now: Tick, mut decision: Decision| {
+        Ok(self.decide_then(key, cost, |now, mut decision| {
             decision.set_receipt(Receipt::at(now.as_nanos()));
             done(Ok(decision))
-        };
-        let rest = |now| taken(now, entry.decide(now, cost));
-        Ok(entry.decide_quickly(cost, taken, rest))
+        }))
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {

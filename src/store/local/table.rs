@@ -15,7 +15,6 @@ use super::line::{Line, SLOTS, WINDOW, offset, tag};
 use super::overflow::{Overflow, Rules};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
-use crate::decision::Decision;
 use crate::sync::{CachePadded, Mutex, MutexGuard, lock};
 
 /// In more lines, the keys of the shards are about as many.
@@ -36,7 +35,7 @@ pub(super) struct Table<A: Algorithm> {
 }
 
 #[derive(Clone)]
-struct Shard<A: Algorithm> {
+pub(super) struct Shard<A: Algorithm> {
     /// It has made the states of this shard.
     algorithm: Arc<A>,
     lines: usize,
@@ -104,42 +103,11 @@ impl<A: Algorithm> Table<A> {
         reason = "there are fewer shards than 2^32, and the product's high half is below the number of lines"
     )]
     #[inline]
-    fn shard(&self, hash: u64) -> (MutexGuard<'_, Shard<A>>, usize) {
+    pub(super) fn shard(&self, hash: u64) -> (MutexGuard<'_, Shard<A>>, usize) {
         let rotated = hash.rotate_left(self.bits);
         let shard = lock(&self.shards[rotated as usize & (self.shards.len() - 1)].0);
         let home = (u128::from(rotated) * shard.lines as u128) >> 64;
         (shard, home as usize)
-    }
-
-    /// Decides for a key in its home line. Returns what `done` makes of the decision, or if the key is not
-    /// there, `rest`.
-    ///
-    /// The result of either is returned, and not a `Result` of the two: that would be told apart by a
-    /// figure of the decision, which would then be computed even if no caller reads it.
-    #[expect(
-        clippy::inline_always,
-        reason = "without it a decision is built in memory, and the row of one key takes 1.1 to 1.9 times as long as governor"
-    )]
-    #[inline(always)]
-    pub(super) fn decide<T>(
-        &self,
-        (hash, now, cost): (u64, Tick, u64),
-        done: impl FnOnce(Decision) -> T,
-        rest: impl FnOnce() -> T,
-    ) -> T {
-        {
-            let (mut shard, home) = self.shard(hash);
-            let (algorithm, line) = shard.line_mut(home);
-            if let Some(slot) = line.find(tag(hash, 0)) {
-                let decision = algorithm.decide(&mut line.states[slot], now, cost);
-                if cost > 0 {
-                    line.set_denied(slot, decision.is_denied());
-                }
-                drop(shard);
-                return done(decision);
-            }
-        }
-        rest()
     }
 
     /// Runs `step` on the state of a key. A new state is stored only if `keep`. The error is the moment
@@ -255,7 +223,7 @@ impl<A: Algorithm> Shard<A> {
 
     /// A line, with the algorithm that has made its states.
     #[inline]
-    fn line_mut(&mut self, at: usize) -> (&A, &mut Line<A::State>) {
+    pub(super) fn line_mut(&mut self, at: usize) -> (&A, &mut Line<A::State>) {
         (&self.algorithm, &mut self.blocks[at / BLOCK].0[at % BLOCK])
     }
 

@@ -1,13 +1,18 @@
 //! Keys are found wherever they are, and the fast path of a layer decides as the slow one does.
 
-use std::hash::BuildHasher;
+use std::{hash::BuildHasher, time::Duration};
 
 use super::*;
 use crate::algorithm::{
     FixedWindow, IntoAlgorithm, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
 };
+use crate::clock::ManualClock;
+use crate::decision::Decision;
 use crate::quota::Quota;
-use crate::store::local::Seeded;
+use crate::store::local::{
+    Local, Seeded,
+    inner::{InUse, LocalInner},
+};
 
 fn table<A: Algorithm>(algorithm: &A, keys: usize) -> Table<A> {
     Table::new(&Arc::new(algorithm.clone()), keys)
@@ -28,25 +33,35 @@ fn decide<A: Algorithm>(table: &Table<A>, (hash, now, cost): (u64, Tick, u64)) -
 
 /// Decides on requests of one key at the same moments, in its home line first and only anywhere.
 fn compare<A: Algorithm>(algorithm: &A) {
-    let layer = table(algorithm, 1_000);
-    let plain = table(algorithm, 1_000);
+    let clock = ManualClock::new();
+    let [quick, plain] = [true, false].map(|is_quick| {
+        let parts = (
+            algorithm.clone(),
+            (1_000, Overflow::default()),
+            clock.clone(),
+        );
+        let mut inner = LocalInner::new(parts);
+        inner.rules.is_quick = is_quick;
+        Local::from(inner)
+    });
     let is_marked = || {
-        let (shard, home) = layer.shard(7);
-        let slot = shard.line(home).find(tag(7, 0));
+        let InUse { table, hasher } = quick.shared.in_use();
+        let hash = hasher.hash_one(7);
+        let (shard, home) = table.shard(hash);
+        let slot = shard.line(home).find(tag(hash, 0));
         slot.is_some_and(|slot| shard.line(home).is_denied(slot))
     };
     let mut was_denied = false;
     for at in 0..1_000_u64 {
-        let request = (7, Tick::from_nanos(at * 30_000_000), at % 4);
-        let expected = decide(&plain, request);
-        let rest = || decide(&layer, request);
-        let decided = layer.decide(request, |decision| decision, rest);
-        assert_eq!(decided, expected, "request {at}");
+        let cost = at % 4;
+        let expected = plain.check(&7, cost);
+        assert_eq!(quick.check(&7, cost), expected, "request {at}");
         // A cost of zero only looks.
-        if request.2 > 0 {
+        if cost > 0 {
             was_denied = expected.is_denied();
         }
         assert_eq!(is_marked(), was_denied, "request {at}");
+        clock.advance(Duration::from_millis(30));
     }
 }
 
