@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, reserve};
+use tower_throttle::algorithm::{
+    Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, IntoAlgorithm, reserve,
+};
 use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
-use tower_throttle::{Decision, Local, Lockout, ManualClock, Quota, TokenBucket};
+use tower_throttle::{Decision, FixedWindow, Local, Lockout, ManualClock, Quota, TokenBucket};
 
 use crate::failures::{Blocks, Failures};
 use crate::laws::resets_while_unused;
@@ -215,6 +217,18 @@ fn the_laws_hold_for_a_limit_under_a_lockout() {
 fn bucket() -> DenialLockout<TokenBucket> {
     let lockout = Lockout::new(Quota::per(3, Duration::from_secs(10)));
     lockout.after_denials_of(TokenBucket::new(Quota::per_second(2)))
+}
+
+#[test]
+fn only_its_own_denials_count_in_a_tuple() {
+    let both = (bucket(), FixedWindow::new(Quota::per_minute(1))).into_algorithm();
+    let mut state = both.fresh(at(0));
+    assert!(both.decide(&mut state, at(0), 1).is_admitted());
+    for _ in 0..10 {
+        assert!(both.decide(&mut state, at(0), 1).is_denied());
+    }
+    let alone = bucket().peek(&state.0, at(0), 1);
+    assert!(alone.is_admitted(), "the window denies: {alone:?}");
 }
 
 #[test]

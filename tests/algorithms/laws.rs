@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use tower_throttle::algorithm::{self, Algorithm, Cost, GiveBack};
-use tower_throttle::{Quota, SlidingGrid, SlidingLog, SlidingWindow, WarmUp, clock::Tick};
+use tower_throttle::{SlidingLog, SlidingWindow, clock::Tick};
 
 use crate::random::{Random, seeds};
-use crate::subjects::{Subject, quota, random_subjects, subjects};
+use crate::subjects::{Subject, quota, random_subjects};
 
 fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
@@ -142,45 +142,6 @@ pub(crate) fn leaves_more_in_the_past<A: Algorithm>(
         .then(|| format!("a reservation of {cost}: {then:?} at {older}, {newest:?} at {now}"))
 }
 
-/// How much a bucket that is never full admits if it is asked once per unit, and 2 to 10 times as often.
-pub(crate) fn admitted_by_cadence<A: Algorithm>(subject: &Subject<A>) -> Vec<u64> {
-    let interval = (subject.period / subject.limit).max(1);
-    let admitted = |part: u64| {
-        let step = usize::try_from((interval / part).max(1)).expect("short");
-        let mut state = subject.algorithm.fresh(at(0));
-        let mut all = 0;
-        for now in (0..20 * subject.period).step_by(step) {
-            while subject
-                .algorithm
-                .decide(&mut state, at(now), 1)
-                .is_admitted()
-            {
-                all += 1;
-            }
-        }
-        all
-    };
-    [1, 2, 3, 7, 10].into_iter().map(admitted).collect()
-}
-
-/// Shows promise 10.
-#[test]
-fn the_polling_interval_does_not_change_what_is_admitted() {
-    for (limit, period) in [
-        (1, 60_000_000),
-        (3, 1_000_000),
-        (10, 3_600_000),
-        (7, 7_000_013),
-    ] {
-        let all = subjects(quota(limit, period), limit + 2, 10).into_iter();
-        for subject in all.filter(|one| ["token bucket", "leaky meter"].contains(&one.name)) {
-            let admitted = admitted_by_cadence(&subject);
-            let is_same = admitted.iter().all(|all| all.abs_diff(admitted[0]) <= 1);
-            assert!(is_same, "{}: {admitted:?}", subject.name);
-        }
-    }
-}
-
 /// Its interval is truncated, so it admits slightly more than the bucket of its quota.
 ///
 /// Shows promises 1, 2, 7.
@@ -218,18 +179,4 @@ fn a_sliding_window_counts_smooth_traffic_within_one_of_the_log() {
             now += gap;
         }
     }
-}
-
-#[test]
-fn setters_give_the_same_policy_in_any_order() {
-    let (before, quota) = (Quota::per_second(7), Quota::per_minute(300));
-    let (over, wait) = (Duration::from_secs(20), Duration::from_millis(30));
-    let expected = WarmUp::new(quota, over).cold_factor(5).max_cost(9);
-    let warm = WarmUp::new(before, over).max_cost(9);
-    let warm = warm.cold_factor(5).with_quota(quota);
-    assert_eq!(warm.expect("a valid quota"), expected);
-
-    let expected = SlidingGrid::new(quota).cells(7).strict().offset(wait);
-    let grid = SlidingGrid::new(before).offset(wait).strict().cells(7);
-    assert_eq!(grid.with_quota(quota).expect("a valid quota"), expected);
 }

@@ -5,14 +5,11 @@ use std::time::Duration;
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{ConfigError, Decision, FixedWindow, Quota, TokenBucket, clock::Tick};
 
-use crate::laws::admitted_by_cadence;
 use crate::subjects::Subject;
 
 /// A bug found in other implementations.
 #[derive(Clone, Copy, Debug)]
 enum Bug {
-    /// Refills whole units and drops the remaining time.
-    TruncatedRefill,
     /// Uses `now` unclamped, so an older moment opens an older window.
     NoClampOnBackStep,
     /// Reports `forgettable_at` one unit early.
@@ -41,8 +38,8 @@ struct Broken<A> {
 }
 
 impl<A: Algorithm> Algorithm for Broken<A> {
-    /// The newest moment, and the time that was lost.
-    type State = (A::State, Tick, u64);
+    /// With the newest moment.
+    type State = (A::State, Tick);
 
     fn quota(&self) -> Quota {
         let quota = self.algorithm.quota();
@@ -63,25 +60,13 @@ impl<A: Algorithm> Algorithm for Broken<A> {
     }
 
     fn fresh(&self, now: Tick) -> Self::State {
-        (self.algorithm.fresh(now), now, 0)
+        (self.algorithm.fresh(now), now)
     }
 
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
         self.step_back(state, now);
-        let (state, newest, lost) = state;
-        let quota = self.algorithm.quota();
-        let unit = u64::try_from(quota.period().as_nanos()).expect("short") / quota.limit();
+        let state = &mut state.0;
         match self.bug {
-            Bug::TruncatedRefill => {
-                // The refill starts again at each call.
-                let passed = now.since(*newest).as_nanos();
-                let whole = u64::try_from(passed).expect("short") / unit.max(1) * unit;
-                let dropped = u64::try_from(passed).expect("short") - whole;
-                *newest = now;
-                *lost += dropped;
-                let slow = Tick::from_nanos(now.as_nanos().saturating_sub(*lost));
-                self.algorithm.decide(state, slow, cost)
-            }
             Bug::TruncatedRetry => {
                 let mut decision = self.algorithm.decide(state, now, cost);
                 decision.retry_after = decision.retry_after.map(|wait| wait / 2);
@@ -138,7 +123,7 @@ impl<A: Algorithm> Algorithm for Broken<A> {
 
 impl<A: Algorithm> Broken<A> {
     /// Opens the older window, if that is the bug.
-    fn step_back(&self, (state, newest, _): &mut (A::State, Tick, u64), now: Tick) {
+    fn step_back(&self, (state, newest): &mut (A::State, Tick), now: Tick) {
         if matches!(self.bug, Bug::NoClampOnBackStep) {
             if now < *newest {
                 *state = self.algorithm.fresh(now);
@@ -150,24 +135,6 @@ impl<A: Algorithm> Broken<A> {
 
 fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> Broken<A> {
     Broken { algorithm, bug }
-}
-
-fn bucket(subject: &Subject, bug: Bug) -> Option<Broken<TokenBucket>> {
-    (subject.name == "token bucket")
-        .then(|| broken(TokenBucket::new(subject.algorithm.quota()), bug))
-}
-
-/// Shows promises 10, 370.
-#[test]
-fn a_refill_that_truncates_is_found() {
-    let subject = crate::subjects::subjects(crate::subjects::quota(1, 60_000_000), 3, 10)
-        .into_iter()
-        .find(|subject| subject.name == "token bucket")
-        .expect("a token bucket");
-    let truncating = bucket(&subject, Bug::TruncatedRefill).expect("a token bucket");
-    let differ = |admitted: Vec<u64>| admitted.iter().any(|all| all.abs_diff(admitted[0]) > 1);
-    assert!(differ(admitted_by_cadence(&subject.with(truncating))));
-    assert!(!differ(admitted_by_cadence(&subject)));
 }
 
 /// Each mistake is found in each algorithm, by the law that forbids it, with the operations that led there.

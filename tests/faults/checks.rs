@@ -8,27 +8,6 @@ use crate::faults::{Fault, runtime};
 use crate::limits::{CLIENTS, Limits, SEATS};
 use crate::server::{Server, until};
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Check {
-    /// All connections of the clients are closed.
-    Connections,
-    /// No request is queued.
-    Waiting,
-    /// All seats are free.
-    Seats,
-    /// No client has used more than its admitted requests.
-    Positions,
-    /// No key has lost its slot, and only the clients that have used
-    /// something have a slot.
-    Table,
-    /// No client was admitted more than its limit.
-    Promise,
-    /// New clients are served.
-    Serves,
-    /// A repetition of the fault takes no more memory.
-    Memory,
-}
-
 /// The bytes that two rounds may differ by, which are those of the runtime and of the test.
 const NOISE: i64 = 512;
 
@@ -37,7 +16,7 @@ const NOISE: i64 = 512;
 const ROUNDS: RangeInclusive<usize> = 3..=6;
 
 /// Causes the fault on a new server per round, and checks what it has left behind in the limits.
-pub(crate) fn run(fault: Fault, connections: usize) -> Vec<(Check, String)> {
+pub(crate) fn run(fault: Fault, connections: usize) -> Vec<String> {
     let limits = Arc::new(Limits::new());
     let mut broken = Vec::with_capacity(100);
     let mut bytes = Vec::with_capacity(*ROUNDS.end());
@@ -47,7 +26,7 @@ pub(crate) fn run(fault: Fault, connections: usize) -> Vec<(Check, String)> {
         fault(&mut server, connections);
         runtime().block_on(settled(&server, &mut broken));
         if let Some(excess) = server.admitted.excess() {
-            broken.push((Check::Promise, excess));
+            broken.push(excess);
         }
         drop(server);
         serves(&limits, &mut broken);
@@ -60,54 +39,48 @@ pub(crate) fn run(fault: Fault, connections: usize) -> Vec<(Check, String)> {
         }
     }
     if broken.is_empty() && growth > NOISE {
-        broken.push((Check::Memory, format!("{growth} bytes more per round")));
+        broken.push(format!("{growth} bytes more per round"));
     }
     broken
 }
 
-async fn settled(server: &Server, broken: &mut Vec<(Check, String)>) {
+async fn settled(server: &Server, broken: &mut Vec<String>) {
     let limits = &server.limits;
-    let mut check = |holds: bool, check, text: &dyn Fn() -> String| {
+    let mut check = |holds: bool, text: &dyn Fn() -> String| {
         if !holds {
-            broken.push((check, text()));
+            broken.push(text());
         }
     };
-    check(
-        until(|| server.open() == 0).await,
-        Check::Connections,
-        &|| format!("{} connections are open", server.open()),
-    );
-    check(
-        until(|| limits.waiting() == 0).await,
-        Check::Waiting,
-        &|| format!("{} requests are queued", limits.waiting()),
-    );
-    let free = || limits.free_seats() == 2 * SEATS;
-    check(until(free).await, Check::Seats, &|| {
-        format!("{} of {} seats are free", limits.free_seats(), 2 * SEATS)
-    });
+    let open = || format!("{} connections are open", server.open());
+    check(until(|| server.open() == 0).await, &open);
+    let waiting = || format!("{} requests are queued", limits.waiting());
+    check(until(|| limits.waiting() == 0).await, &waiting);
+    let seats = || format!("{} of {} seats are free", limits.free_seats(), 2 * SEATS);
+    check(until(|| limits.free_seats() == 2 * SEATS).await, &seats);
+    // No client has used more than its admitted requests.
     for client in 0..CLIENTS {
         let used = limits.used_slowly(client);
-        check(used <= 1, Check::Positions, &|| {
+        check(used <= 1, &|| {
             format!("client {client} has one request admitted, and {used} count")
         });
-        let unused = || limits.used(client).is_zero();
-        check(until(unused).await, Check::Positions, &|| {
+        let unused = until(|| limits.used(client).is_zero()).await;
+        check(unused, &|| {
             format!("client {client} has used more than it was admitted")
         });
     }
+    // No key has lost its slot, and only the clients that have used something have one.
     let slots = || limits.slots() == [0, limits.slots()[1].min(CLIENTS), 0];
-    check(until(slots).await, Check::Table, &|| {
+    check(until(slots).await, &|| {
         format!("{:?} slots are in use", limits.slots())
     });
     for stats in limits.tables() {
         let lost = stats.losses.evicted + stats.losses.denied;
-        check(lost == 0, Check::Table, &|| format!("{stats:?}"));
+        check(lost == 0, &|| format!("{stats:?}"));
     }
 }
 
 /// A server with the same limits serves a client that is new to it.
-fn serves(limits: &Arc<Limits>, broken: &mut Vec<(Check, String)>) {
+fn serves(limits: &Arc<Limits>, broken: &mut Vec<String>) {
     let server = Server::start(limits);
     let mut served = 0;
     runtime().block_on(async {
@@ -119,6 +92,6 @@ fn serves(limits: &Arc<Limits>, broken: &mut Vec<(Check, String)>) {
         }
     });
     if served != 20 {
-        broken.push((Check::Serves, format!("{served} of 20 requests are served")));
+        broken.push(format!("{served} of 20 requests are served"));
     }
 }

@@ -299,17 +299,21 @@ mod on_servers {
     async fn what_the_second_limit_does_not_admit_is_given_back_to_the_first() {
         const TAKEN: &[Op] = &[Op::Take(3)];
         const GIVEN_BACK: &[Op] = &[Op::Take(3), Op::Refund(3, NOW)];
-        for (replies, asked) in [
-            ([Some(deny()), None], [TAKEN, &[]]),
-            ([Some(admit()), Some(deny())], [GIVEN_BACK, TAKEN]),
-            ([Some(admit()), None], [GIVEN_BACK, TAKEN]),
+        for (replies, asked, in_shadow) in [
+            ([Some(deny()), None], [TAKEN, &[]], false),
+            ([Some(admit()), Some(deny())], [GIVEN_BACK, TAKEN], false),
+            ([Some(admit()), Some(deny())], [GIVEN_BACK, TAKEN], true),
+            ([Some(admit()), None], [GIVEN_BACK, TAKEN], false),
         ] {
             let scripts = [Script::default(), Script::default()];
             let senders = scripts.each_ref().map(Script::later);
             let [first, second] = scripts
                 .clone()
                 .map(|script| RateLimitLayer::new(Global, script));
-            let layer = first.and(second).cost(|_: &u8| 3).respond(AsError);
+            let mut layer = first.and(second).cost(|_: &u8| 3).respond(AsError);
+            if in_shadow {
+                layer = layer.shadow();
+            }
             let service = layer.layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)));
             let mut call = task::spawn(service.oneshot(1));
             let is_decided = replies[0] == Some(deny()) || replies[1].is_some();
@@ -321,7 +325,9 @@ mod on_servers {
                     None => Some(Some(sender)),
                 })
                 .collect();
-            if is_decided {
+            if in_shadow {
+                assert_ready!(call.poll()).unwrap();
+            } else if is_decided {
                 let error = assert_ready!(call.poll()).unwrap_err();
                 let by = error.downcast_ref::<RateLimited>().unwrap().policy();
                 assert_eq!(by == Some("default-2"), replies[1].is_some());

@@ -55,3 +55,12 @@ async fn a_wrong_configuration_is_not_an_outage() {
     assert!(outcome(OnStoreError::Allow, wrong(), false).await.is_err());
     assert!(outcome(OnStoreError::Allow, wrong(), true).await.is_ok());
 }
+
+/// Shows promise 56.
+#[tokio::test]
+async fn an_awaited_remote_change_returns_its_error() {
+    let (script, lost) = (Script::default(), StoreError::new("lost", true));
+    script.push(Reply::Now(Err(lost.clone())));
+    let handle = RateLimitLayer::new(Global, script).handle();
+    assert_eq!(handle.reset(&()).await, Err(lost));
+}

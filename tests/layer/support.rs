@@ -66,7 +66,7 @@ impl<K: ?Sized> Backend<K> for Script {
         let mut inner = self.0.lock().unwrap();
         inner.ops.push(op);
         let next = match op {
-            Op::Take(_) | Op::Reserve { .. } => inner.replies.pop_front(),
+            Op::Take(_) | Op::Reserve { .. } | Op::Reset => inner.replies.pop_front(),
             _ => None,
         };
         next.unwrap_or(Reply::Now(Ok(admit())))

@@ -15,6 +15,7 @@ mod key_quotas;
 mod postgres;
 mod redis;
 mod shared_limit;
+mod stored;
 mod suite;
 
 use test_support::{

@@ -136,6 +136,8 @@ fn a_cancelled_request_reaches_a_wrapped_limit() {
     check_all!(steps);
     let line = LeakyBucket::new(Quota::per_minute(10).burst(1));
     assert_eq!(steps(&line), [Some(MINUTE / 10); 2]);
+    let denials = Lockout::new(Quota::per_minute(10)).after_denials_of(line);
+    assert_eq!(steps(&denials), [Some(MINUTE / 10); 2]);
 }
 
 #[test]

@@ -83,6 +83,11 @@ fn settings_are_read_as_they_were_written_and_are_all_different() {
             let read = settings_from_bytes(algorithm, &own[..cut]);
             assert!(read.is_none(), "{algorithm:?} cut at {cut}");
         }
+        // Those of another kind are read as they are, or refused.
+        for like in &all {
+            let read = settings_from_bytes(like, own).unwrap_or_else(|| algorithm.clone());
+            assert_eq!(format!("{read:?}"), format!("{algorithm:?}"));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every place of a state decides like a plain state.
 //!
 //! So the laws, which `laws` checks on plain states, hold everywhere. A place that is a backend is compared by the test
-//! kit: a table, two machines on one store, and in `tests/servers` each server. `TRACES=100000 cargo test --release
+//! kit: a table in `laws`, two machines on one store, and in `tests/servers` each server. `TRACES=100000 cargo test --release
 //! --test algorithms places` is the long run.
 
 #[cfg(feature = "cas")]
@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve, take_up_to};
 use tower_throttle::clock::{Clock, Tick};
-use tower_throttle::testkit::check_backend;
-use tower_throttle::{Limiter, Local, ManualClock, Quota};
+use tower_throttle::{Limiter, ManualClock, Quota};
 
 use crate::random::{Random, seeds};
 use crate::subjects::{random_subjects, subjects};
@@ -86,24 +85,6 @@ fn a_limiter_decides_like_a_plain_state() {
         );
         for (from, to) in from.into_iter().zip(to) {
             check_limiter(from.algorithm, &to.algorithm, &mut random);
-        }
-    }
-}
-
-/// Shows promises 12, 370.
-#[tokio::test(flavor = "current_thread")]
-async fn a_table_decides_as_a_backend_like_a_plain_state() {
-    for seed in seeds(60) {
-        for subject in random_subjects(&mut Random::new(seed)) {
-            let clock = ManualClock::new();
-            clock.set(Tick::from_nanos(Random::new(seed).log_uniform(41)));
-            let table = Local::new(subject.algorithm.clone()).with_clock(clock.clone());
-            let pass = async |span| {
-                clock.advance(span);
-                Some(clock.now())
-            };
-            let checked = check_backend(&table, &subject.algorithm, ["a", "b"], pass, seed).await;
-            assert_eq!(checked, Ok(()), "{}", subject.name);
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use tower_throttle::store::cas::{CasStore, Swapped};
 
-use super::{MINUTE, insert, load, store, store_behind, value};
+use super::{store, store_behind};
 use crate::proxy::{Protocol, Proxy};
+use crate::stored::{MINUTE, insert, load, value};
 
 // The numbers of consistencies in the protocol.
 const QUORUM: u16 = 4;

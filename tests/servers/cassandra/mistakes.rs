@@ -1,18 +1,9 @@
 //! Errors that an operator has to fix say how.
 
-use tower_throttle::{
-    StoreError,
-    store::cas::{CasStore, cassandra::Cassandra},
-};
+use tower_throttle::store::cas::{CasStore, cassandra::Cassandra};
 
-use super::{CassandraServer, MINUTE, insert, load, store, value};
-
-/// The text of an error that no retry can fix.
-fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
-    let error = result.expect_err("a mistake");
-    assert!(!error.is_transient(), "{error}");
-    error.to_string()
-}
+use super::{CassandraServer, store};
+use crate::stored::{MINUTE, insert, load, names_what_makes_its_table, permanent, value};
 
 /// Shows promise 97.
 #[tokio::test]
@@ -20,19 +11,8 @@ fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
 async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let (server, existing) = store("exists").await;
     let store = existing.clone().table("test.nowhere").expect("a name");
-    let text = permanent(store.load("key").await);
-    assert!(
-        text.contains("make the table \"test.nowhere\" with `create_table`"),
-        "{text}"
-    );
-    let swapped = store.swap("key", None, &value(1, ""), MINUTE).await;
-    assert!(permanent(swapped).contains("`create_table`"));
-    assert!(permanent(store.check().await).contains("`create_table`"));
-    store
-        .create_table()
-        .await
-        .expect("a right of the superuser");
-    assert_eq!(load(&store, "key").await, None);
+    names_what_makes_its_table(&store, "test.nowhere", Cassandra::create_table).await;
+    store.check().await.expect("a table");
     assert_eq!(load(&existing, "key").await, None);
 
     let store = existing.table("no_keyspace.limits").expect("a name");

@@ -7,14 +7,12 @@ mod mistakes;
 mod port;
 mod sessions;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use scylla::client::session_builder::SessionBuilder;
-use tower_throttle::store::cas::{CasStore, Swapped, Value, cassandra::Cassandra};
+use tower_throttle::store::cas::cassandra::Cassandra;
 
 use crate::{cassandra_server::CassandraServer, proxy::Proxy};
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 const KEYSPACE: &str = "CREATE KEYSPACE IF NOT EXISTS test WITH replication = \
                         {'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -45,23 +43,4 @@ async fn store_behind(proxy: &Proxy, table: &str) -> Cassandra {
     let session = session.expect("a server that responds");
     let store = Cassandra::with_session(Arc::new(session));
     store.table(&format!("test.{table}")).expect("a name")
-}
-
-fn value(number: u64, bytes: &str) -> Value {
-    Value {
-        version: number,
-        bytes: bytes.into(),
-    }
-}
-
-/// Stores a value of a new key.
-async fn insert(store: &Cassandra, key: &str, new: &Value) {
-    let swapped = store.swap(key, None, new, MINUTE).await;
-    let swapped = swapped.expect("a server that responds");
-    assert_eq!(swapped, Swapped::Done(None));
-}
-
-/// The value of a key.
-async fn load(store: &Cassandra, key: &str) -> Option<Value> {
-    store.load(key).await.expect("a reply").value
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tower_throttle::store::cas::{CasStore, Swapped};
 
-use super::{load, store, value};
+use super::store;
+use crate::stored::{load, value};
 use crate::wait::until;
 
 /// Shows promise 85.

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tokio_postgres::Client;
 use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 
-use super::{MINUTE, insert, load, postgres_server::PostgresServer, store, value};
+use super::{postgres_server::PostgresServer, store};
+use crate::stored::{MINUTE, insert, load, value};
 use crate::wait::until;
 
 /// A store whose connections are those of a role of its own.
@@ -24,7 +25,7 @@ async fn store_of(role: &str, size: usize) -> (Arc<PostgresServer>, Client, Arc<
 #[tokio::test]
 async fn a_silent_connection_is_replaced() {
     let (_server, client, store) = store_of("silent", 1).await;
-    insert(&store, "key", &value(1, "stored")).await;
+    insert(&*store, "key", &value(1, "stored")).await;
     let query = "SELECT pid FROM pg_stat_activity WHERE usename = 'silent'";
     let pid: i32 = client.query_one(query, &[]).await.expect("one").get(0);
     signal(pid, "STOP");
@@ -85,7 +86,7 @@ async fn each_error_of_the_server_is_answered_as_its_code_demands() {
         ("58030 ", true, false, "(58030)"),
         ("22012 ", false, false, "(22012)"),
     ] {
-        assert_eq!(load(&store, key).await, None);
+        assert_eq!(load(&*store, key).await, None);
         let before: i32 = client.query_one(query, &[]).await.expect("one").get(0);
         let swapped = store.swap(key, None, &value(1, ""), MINUTE).await;
         let error = swapped.expect_err(key);
@@ -94,7 +95,7 @@ async fn each_error_of_the_server_is_answered_as_its_code_demands() {
         assert!(text.contains(advice), "{text}");
         // Nothing comes after a code without advice.
         assert!(!advice.starts_with('(') || text.ends_with(advice), "{text}");
-        assert_eq!(load(&store, key).await, None);
+        assert_eq!(load(&*store, key).await, None);
         let after: i32 = client.query_one(query, &[]).await.expect("one").get(0);
         assert_eq!(before != after, is_replaced, "{error}");
     }

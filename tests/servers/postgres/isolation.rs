@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 
-use super::{MINUTE, connected, load, postgres_server::PostgresServer, store, value};
+use super::{connected, postgres_server::PostgresServer, store};
+use crate::stored::{MINUTE, load, value};
 
 /// A store of a role that has this setting.
 async fn store_with(role: &str, setting: &str) -> (Arc<PostgresServer>, PostgreSql) {
@@ -45,7 +46,7 @@ async fn every_level_of_isolation_admits_one_swap_of_a_version() {
                 done += usize::from(matches!(swapped, Swapped::Done(_)));
             }
             assert_eq!(done, 1, "{level}");
-            expected = load(&store, "key").await.map(|value| value.version);
+            expected = load(&*store, "key").await.map(|value| value.version);
         }
     }
 }

@@ -1,22 +1,13 @@
 //! Errors that an operator has to fix say how.
 
-use tower_throttle::{
-    StoreError,
-    store::cas::{CasStore, postgres::PostgreSql},
-};
+use tower_throttle::store::cas::{CasStore, postgres::PostgreSql};
 
-use super::{MINUTE, connected, insert, load, postgres_server::PostgresServer, store, value};
+use super::{connected, postgres_server::PostgresServer, store};
+use crate::stored::{insert, load, names_what_makes_its_table, permanent, value};
 
 fn open(url: &str, table: &str) -> PostgreSql {
     let store = PostgreSql::open(url).expect("a URL");
     store.table(table).expect("a name")
-}
-
-/// The text of an error that no retry can fix.
-fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
-    let error = result.expect_err("a mistake");
-    assert!(!error.is_transient(), "{error}");
-    error.to_string()
 }
 
 /// Shows promise 97.
@@ -24,19 +15,8 @@ fn permanent<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
 async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let server = PostgresServer::shared();
     let store = open(&server.url(), "nowhere");
-    let text = permanent(connected(async || store.load("key").await).await);
-    assert!(
-        text.contains("make the table \"nowhere\" with `create_table`"),
-        "{text}"
-    );
-    let swapped = store.swap("key", None, &value(1, ""), MINUTE).await;
-    assert!(permanent(swapped).contains("`create_table`"));
-    assert!(permanent(store.check().await).contains("`create_table`"));
-    store
-        .create_table()
-        .await
-        .expect("a right of the superuser");
-    assert_eq!(load(&store, "key").await, None);
+    names_what_makes_its_table(&store, "nowhere", PostgreSql::create_table).await;
+    store.check().await.expect("a table");
     let missing = open(&server.url(), "no_schema.limits");
     let text = permanent(connected(async || missing.create_table().await).await);
     assert!(text.contains("create the schema"), "{text}");

@@ -9,7 +9,8 @@ use tower_throttle::{
 
 use crate::wait::until;
 
-use super::{MINUTE, connected, insert, postgres_server::PostgresServer, store, value};
+use super::{connected, postgres_server::PostgresServer, store};
+use crate::stored::{MINUTE, insert, value};
 
 /// Also one over a value that has expired, whose row is still there.
 ///

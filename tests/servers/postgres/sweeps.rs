@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
 
-use super::{MINUTE, connected, insert, load, store, value};
+use super::{connected, store};
+use crate::stored::{MINUTE, insert, load, value};
 use crate::wait::until;
 
 /// Lets an hour pass for some rows.
