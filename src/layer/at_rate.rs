@@ -361,7 +361,7 @@ where
 
     #[expect(
         clippy::inline_always,
-        reason = "what was decided on an admitted request is not written to memory"
+        reason = "an admitted request takes 670 instructions instead of 756, and 35 ns instead of 40"
     )]
     #[inline(always)]
     fn poll_enter(&mut self, mut entering: Entering<'_>, cx: Option<&mut Context<'_>>) -> Entered {
