@@ -68,19 +68,19 @@ impl Redis {
             let reply = script.text().send(&self.connection, add_args).await;
             (parts, reply)
         };
-        let mut groups = BTreeMap::<_, Vec<_>>::new();
-        for (part, key) in keys.iter().enumerate() {
-            let tag = key.split('}').next().unwrap_or(key);
-            groups.entry(tag).or_default().push(part);
-        }
         if self.batches() {
             match send((0..keys.len()).collect(), true).await {
                 // The server is part of a cluster, and executed nothing.
-                (_, Err(error)) if error.class == ErrorClass::CrossSlot && groups.len() > 1 => {
+                (_, Err(error)) if error.class == ErrorClass::CrossSlot && keys.len() > 1 => {
                     self.stop_batching();
                 }
                 sent => return script.parse(vec![sent]),
             }
+        }
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for (part, key) in keys.iter().enumerate() {
+            let tag = key.split('}').next().unwrap_or(key);
+            groups.entry(tag).or_default().push(part);
         }
         let sending = groups.into_values().map(|parts| send(parts, false));
         script.parse(join_all(sending).await)
@@ -106,16 +106,16 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
         let counts = runs.iter().map(|run| run.len() as u64);
         let all_once = runs.iter().all(|run| run.len() == 1);
         command.arg(packed(counts.take(if all_once { 0 } else { runs.len() })));
-        let args = runs.iter().map(|run| {
-            let (_, op, decider) = self.get(run[0]);
-            Some(decider.kernels.as_ref()?.args(op, &decider.algorithm))
+        let (_, op, decider) = self.get(runs[0][0]);
+        let are_alike = runs.iter().all(|run| {
+            let (_, other_op, other) = self.get(run[0]);
+            other_op == op && std::ptr::eq(other, decider)
         });
-        let mut args: Vec<_> = args.map(Option::unwrap_or_default).collect();
-        if args.iter().all(|one| *one == args[0]) {
-            args.truncate(1);
-        }
-        for one in args {
-            command.arg(one);
+        for run in &runs[..if are_alike { 1 } else { runs.len() }] {
+            let (_, op, decider) = self.get(run[0]);
+            let kernels = decider.kernels.as_ref();
+            let args = kernels.map(|kernels| kernels.args(op, &decider.algorithm));
+            command.arg(args.unwrap_or_default());
         }
     }
 
