@@ -10,7 +10,7 @@ use redis::{Cmd, FromRedisValue, Value};
 use super::{
     connection::CallError, kernel::Kernels, reply::ErrorClass, script::SCRIPT, server::Redis,
 };
-use crate::algorithm::SlidingLog;
+use crate::algorithm::TokenBucket;
 use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::StoreError;
@@ -22,7 +22,7 @@ const KEYS: usize = 16;
 /// So many random keys reach every master of a cluster, if there are few.
 const CLUSTER_KEYS: usize = 64;
 /// The limit of the keys, which are forgotten after a minute if the check does not end.
-const LIMIT: SlidingLog = SlidingLog::new(Quota::per_minute(2));
+const LIMIT: TokenBucket = TokenBucket::new(Quota::per_minute(9));
 
 impl Redis {
     /// Checks that limits work in this server and that it keeps them, for the start of a program.
@@ -73,7 +73,7 @@ impl Redis {
         }
         for key in keys {
             // A user may be allowed to send the text of the script, or only its digest.
-            for op in [Op::Take(1), Op::Reset] {
+            for op in [Op::Take(1), Op::Take(1), Op::Reset] {
                 let used = self.try_script(op, std::slice::from_ref(&key)).await;
                 used.map_err(|error| error.error)?;
             }

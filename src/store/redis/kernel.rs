@@ -23,7 +23,7 @@ const MAX_NUMBERS: u64 = 4_000;
 pub(super) const TAKE: i64 = 1;
 pub(super) const PEEK: i64 = 2;
 /// How many numbers a reply has of each limit.
-const FIGURES: usize = 4;
+const FIGURES: usize = 6;
 
 /// The limits that a script decides.
 #[derive(Clone, Debug)]
@@ -76,6 +76,11 @@ impl Kernels {
         self.limits.iter().any(is_dated)
     }
 
+    /// How many numbers a reply has.
+    pub(super) fn figures(&self) -> usize {
+        FIGURES * self.limits.len()
+    }
+
     /// What the script reads of a call.
     pub(super) fn args<A: Algorithm>(&self, op: Op, algorithm: &A) -> Vec<u8> {
         let limits = self.limits.iter();
@@ -87,17 +92,16 @@ impl Kernels {
     /// Those that are admitted are all told what is left after the last of them. `None` if the reply is of
     /// another form.
     pub(super) fn decided(&self, op: Op, count: usize, reply: &[i64]) -> Option<Told> {
-        let (&[now, taken], figures) = reply.split_first_chunk()?;
-        let now = Tick::from_nanos(u64::try_from(now).ok()?.saturating_mul(1_000));
-        if figures.len() != FIGURES * self.limits.len() {
+        let &[now, taken, ..] = reply else {
             return None;
-        }
+        };
+        let now = Tick::from_nanos(u64::try_from(now).ok()?.saturating_mul(1_000));
         let (number, cost, _) = script_op(op);
         let told = |is_admitted| {
-            let figures = self.limits.iter().zip(figures.chunks_exact(FIGURES));
+            let figures = self.limits.iter().zip(reply.chunks_exact(FIGURES));
             let decisions = figures.enumerate().map(|(policy, (limit, figures))| {
                 let [left, retry, reset, turn] =
-                    std::array::from_fn(|place| u64::try_from(figures[place]).ok());
+                    std::array::from_fn(|place| u64::try_from(figures[place + 2]).ok());
                 let nanos = |us: Option<u64>| us.map(|us| us.saturating_mul(1_000));
                 let (verdict, retry) = match (nanos(retry), nanos(turn)) {
                     (_, Some(turn @ 1..)) if is_admitted && number == TAKE => {

@@ -29,7 +29,7 @@
 //! One Redis key per limit and key, `{prefix:policy:key}` (see
 //! [`RemoteKey`](crate::store::remote::RemoteKey)) and the layout of its value, such as `bucket/1s`. The value counts
 //! what was used, in units, and does not say what the limit is. A Redis key expires when the limit that wrote it would
-//! decide the same without it, up to 1.1 seconds later, so unused keys disappear. A denied request writes nothing.
+//! decide the same without it, up to 10.1 seconds later, so unused keys disappear. A denied request writes nothing.
 //!
 //! Machines may use different settings under one policy name, as in a rolling deploy. If these differ in the limit
 //! alone, they share the value: windows, grids and logs together admit the larger limit, and buckets at most the larger

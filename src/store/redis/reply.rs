@@ -103,7 +103,7 @@ impl ErrorClass {
     pub(super) fn to_store_error(self, error: &RedisError, by_cluster_client: bool) -> StoreError {
         let advice = match (self, error.code()) {
             _ if is_forbidden(error) => {
-                "; let this user run EVAL, EVALSHA and TIME, and GET, PSETEX and DEL on the keys under the prefix"
+                "; let this user run EVAL, EVALSHA and TIME, and GET, PSETEX, SETRANGE and DEL on the keys under the prefix"
             }
             (Self::Permanent, Some("NOAUTH" | "WRONGPASS")) => WRONG_PASSWORD,
             (Self::CrossSlot | Self::Redirected, _) if !by_cluster_client => {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
-use redis::{Cmd, FromRedisValue, Value};
+use redis::{Cmd, Value};
 
 use super::{
     connection::{CallError, STORE},
@@ -122,12 +122,13 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
     fn parse(&self, sent: Vec<Sent>) -> Result<Decided, StoreError> {
         let (mut results, mut denials) = (vec![None; self.len()], Vec::new());
         for (parts, reply) in sent {
-            let replies = replies(reply.map_err(|error| error.error)?, parts.len())?;
-            for (part, reply) in parts.into_iter().zip(replies) {
+            let numbers = numbers(reply.map_err(|error| error.error)?)?;
+            let mut rest = &numbers[..];
+            for part in parts {
                 let run = &self.runs[part];
                 let (_, op, decider) = self.get(run[0]);
                 let kernels = decider.kernels.as_ref().ok_or_else(unexpected)?;
-                match decode(kernels, op, run.len(), &reply) {
+                match decode(kernels, op, run.len(), &mut rest) {
                     Ok((decisions, next)) => {
                         denials.extend(next.map(|denial| (run[0], denial)));
                         for (place, decision) in run.iter().zip(decisions) {
@@ -153,24 +154,29 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
     }
 }
 
-/// What the script replied on each of some calls.
-pub(super) fn replies(reply: Value, calls: usize) -> Result<Vec<Vec<i64>>, StoreError> {
-    let replies = Vec::<Vec<i64>>::from_redis_value(reply).ok();
-    let replies = replies.filter(|replies| replies.len() == calls);
-    replies.ok_or_else(unexpected)
+/// The numbers that the script replied.
+pub(super) fn numbers(reply: Value) -> Result<Vec<i64>, StoreError> {
+    let Value::BulkString(bytes) = reply else {
+        return Err(unexpected());
+    };
+    let numbers = bytes.chunks(8).filter_map(|number| number.first_chunk());
+    Ok(numbers.map(|number| i64::from_le_bytes(*number)).collect())
 }
 
-/// What a reply on `count` equal calls means.
+/// What the numbers mean that come next, on `count` equal calls.
 pub(super) fn decode(
     kernels: &Kernels,
     op: Op,
     count: usize,
-    reply: &[i64],
+    rest: &mut &[i64],
 ) -> Result<Told, StoreError> {
-    let what = match reply {
-        [-1] => "was not written by this crate",
-        [-2] => "is not a string",
-        _ => return kernels.decided(op, count, reply).ok_or_else(unexpected),
+    let own = rest.split_at_checked(kernels.figures());
+    let (own, after) = own.ok_or_else(unexpected)?;
+    *rest = after;
+    let what = match own {
+        [-1, ..] => "was not written by this crate",
+        [-2, ..] => "is not a string",
+        _ => return kernels.decided(op, count, own).ok_or_else(unexpected),
     };
     let message = format!(
         "{STORE}: the value at the key {what}; another program writes there: give this limiter a \

@@ -32,7 +32,7 @@ async fn check_warns_of_eviction() {
 }
 
 /// The rights in the documentation.
-pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +psetex +del";
+pub(crate) const RIGHTS: &str = "+eval +evalsha +time +get +psetex +setrange +del";
 
 /// A server with a user that has only these rights.
 async fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {

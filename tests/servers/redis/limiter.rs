@@ -173,8 +173,8 @@ async fn a_key_expires_soon_after_it_may_be_forgotten() {
     let decision = bucket.decide("key", 2).await.expect("a decision");
     let whole = i64::try_from(decision.reset_after.as_millis()).unwrap();
     assert_eq!(whole, 20_000);
-    // Keys live a second longer.
-    let later = 1_001;
+    // Keys live up to ten seconds longer.
+    let later = 10_101;
     let left = ttl("bucket");
     assert!(left > 10_000 && left <= whole + later, "{left}");
 

@@ -2,7 +2,7 @@
 
 use super::policies::{fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 use super::random::{Random, seeds};
-use super::{CENTURY, RedisServer, Step, decide, decode, is_written, load, random_steps, replies};
+use super::{CENTURY, RedisServer, Step, decide, decode, is_written, load, numbers, random_steps};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::Op;
 use crate::clock::Tick;
@@ -53,10 +53,11 @@ fn find_difference<A: Algorithm>(
             command.arg(args);
         }
         let reply: redis::Value = command.arg(0).arg(now).query(connection).expect("it runs");
-        let told = replies(reply, KEYS).expect("the script's");
-        for (((op, key), count), told) in calls.into_iter().zip(on_keys).zip(counts).zip(told) {
+        let numbers = numbers(reply).expect("the script's");
+        let mut rest = &numbers[..];
+        for ((op, key), count) in calls.into_iter().zip(on_keys).zip(counts) {
             let count = usize::try_from(count).expect("a few");
-            let (told, next) = decode(&kernels, op, count, &told).expect("decisions");
+            let (told, next) = decode(&kernels, op, count, &mut rest).expect("decisions");
             let step = Step {
                 now,
                 variant: 0,
@@ -122,8 +123,8 @@ fn batched_calls_decide_as_single_calls() {
 fn a_planted_bug_in_batching_is_caught() {
     for (right, wrong, what) in [
         (
-            "ARGV[index + 1] or ARGV[2]",
-            "ARGV[2]",
+            "args[index + 1] or args[2]",
+            "args[2]",
             "the arguments of the first call for all",
         ),
         (

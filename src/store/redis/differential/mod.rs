@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::kernel::{Kernels, PEEK, TAKE, script_op, tests::MACHINE};
-use super::script::{SCRIPT, decode, replies};
+use super::script::{SCRIPT, decode, numbers};
 use crate::algorithm::Algorithm;
 use crate::backend::Op;
 use crate::clock::{Tick, nanos};
@@ -102,8 +102,8 @@ fn run_script<A: Algorithm>(
     let all: Vec<redis::Value> = pipeline.query(connection).expect("no script fails");
     let decisions = all.into_iter().zip(steps).zip(by);
     let decide = |((reply, step), kernels): ((redis::Value, &Step), Kernels)| {
-        let reply = replies(reply, 1).expect("the script's").remove(0);
-        let decided = decode(&kernels, step.op, 1, &reply);
+        let reply = numbers(reply).expect("the script's");
+        let decided = decode(&kernels, step.op, 1, &mut &reply[..]);
         decided.expect("a decision").0[0]
     };
     decisions.map(decide).collect()

@@ -5,8 +5,10 @@ local MAX_INT, fmod = 9007199254740991, math.fmod
 local function mul_div(a, b, c)
     local product = a * b
     if product <= MAX_INT then
-        local rest = fmod(product, c)
-        return (product - rest) / c, rest
+        -- Of such numbers no quotient that is not whole is rounded to one that is.
+        local whole = product / c
+        whole = whole - whole % 1
+        return whole, product - whole * c
     end
     local a_rest, b_rest = fmod(a, c), fmod(b, c)
     local whole, more, rest, bit = (a - a_rest) / c * b + a_rest * ((b - b_rest) / c), 0, 0, 2 ^ 52

@@ -5,27 +5,29 @@
 -- ARGV: how often each call is made, as packed doubles, or nothing if that is once. Then packed doubles of each call, or
 --   of all if they are alike: the operation, then of each limit twelve: its kind, the `cost`, when a cost that is given
 --   back was `taken`, and its settings.
--- Reply: of each call the time of its key, how often it was admitted, and what holds after that, of each limit four: the
---   units that are left; the time until there is room for the cost, 0 if there is, or -1 if that is never; the time until
---   all is left; and the time until the turn of a cost that has booked one. Or only a negative number: the value cannot
---   be read.
+-- Reply: packed integers, of each limit of each call six: the time of its key; how often the call was admitted; and what
+--   holds after that: the units that are left; the time until there is room for the cost, 0 if there is, or -1 if that is
+--   never; the time until all is left; and the time until the turn of a cost that has booked one. Or all are one negative
+--   number: the value cannot be read.
 --
--- A value is packed doubles: the time of the last write, how far the time of the key is ahead of the server's, and what
--- is used of each limit, in units and as of that write. It does not say what the limit is. The time of a key goes on
--- where it was when the server's is set back. Times are microseconds since 1970. Numbers are integers below 2^53, of
--- which the sum of any two compares right.
+-- A value is packed integers of seven bytes: the time of the last write; the moment until which the key is kept at least;
+-- what is used of each limit, in units and as of that write; and, if it is ahead, how far the time of the key is ahead of
+-- the server's: it goes on where it was when the server's is set back. The value does not say what the limit is. Times are
+-- microseconds since 1970. Numbers are integers below 2^53, of which the sum of any two compares right.
 --
--- Redis makes each function anew in each call, so there are few, and what is needed once is not in one.
+-- Redis makes each function anew in each call, so there are few, and what is needed once is not in one. A step of Lua is
+-- slow there, and a call of `min` or `type` takes as long as eight.
 local TAKE, PEEK, REFUND, CHARGE, RESET = 1, 2, 3, 4, 5
 local CORRUPT, WRONG_TYPE = -1, -2
 local MAX_NUMBERS = 4096
--- How much longer than its value a key lives, so that the key of a limit in use does not disappear between two calls;
--- and how long at most. In milliseconds.
-local LINGER, MAX_TTL = 1000, 2 ^ 50
+-- How much longer than its value a key lives at most: its expiry, which takes twice as long as all else, is set once in
+-- that time.
+local LINGER = 10000000
 -- How long a key that began with less than a full bucket is kept after it is full: a month.
 local KEPT = 30 * 86400 * 1000000
-local call, pack, numbers_of, rep = redis.call, struct.pack, struct.unpack, string.rep
+local call, pcall, pack, numbers_of, rep = redis.call, redis.pcall, struct.pack, struct.unpack, string.rep
 local ceil, max, min = math.ceil, math.max, math.min
+local keys, args, unpack = KEYS, ARGV, unpack
 
 local clock = call('TIME')
 local server_now = clock[1] * 1000000 + clock[2]
@@ -34,19 +36,6 @@ local now
 -- What is used at the key at hand, as the numbers of its value, and the limits.
 local state, limits
 
--- A limit is found at its place `at` in `state`: `state[at + 1]` is the first number.
---
--- Of a level `rate` units drain in a `period`. A unit has as many parts as the period has microseconds. `initial` units
--- of a new key are used. State: the units and the parts that are used.
---   admitted if used + cost <= most and most_part, which is the capacity, and more for a turn; never if it is negative
---
--- Of cells the newest `count` count: (time + padding) / length. Of two that are `weighted` the older one counts less and
--- less. One that is `anchored` begins when it is first used after the one before. In a calendar windows begin at four
--- moments `starts`; the client's clock is between the second and the third. State: the newest cell, which is its number,
--- its start (-1 if none is open), or its end in a calendar; then the counts, newest first.
---
--- A log keeps the moment of every cost for a `period`. It has a table `own` of its own: how many, then moments and costs,
--- oldest first.
 local function cell_of(limit, time)
     local starts, length = limit.starts, limit.length
     if limit.anchored then return time end
@@ -72,92 +61,35 @@ local function used_of(limit)
     return used
 end
 
-local function admits(limit)
-    if not limit.rate then return used_of(limit) + limit.cost <= limit.limit end
-    local units, part = min(state[limit.at + 1] + limit.cost, MAX_INT), state[limit.at + 2]
-    return units < limit.most or units == limit.most and part <= limit.most_part
-end
-
 -- How long it takes that so much of a level drains.
 local function span_of(limit, units, part)
-    local whole, rest = mul_div(units, limit.period, limit.rate)
-    rest = rest + part
-    local more = fmod(rest, limit.rate)
-    whole = whole + (rest - more) / limit.rate
-    return min(more > 0 and whole + 1 or whole, MAX_INT - now)
+    local span = units * limit.period + part
+    if span > MAX_INT then
+        local whole, rest = mul_div(units, limit.period, limit.rate)
+        return min(whole + ceil((rest + part) / limit.rate), MAX_INT - now)
+    end
+    span = span / limit.rate
+    return span + -span % 1
 end
 
--- The figures of a limit in the reply, and how long a value of them has to be kept.
-local function figures(limit)
-    local at, cost, own = limit.at, limit.cost, limit.own
-    if limit.rate then
-        local units, part = state[at + 1], state[at + 2]
-        local over, retry, turn = units - limit.limit, 0, 0
-        local reset = span_of(limit, units, part)
-        if not admits(limit) then
-            retry = limit.most < 0 and -1
-                or span_of(limit, min(units + cost, MAX_INT) - limit.most, part - limit.most_part)
-        end
-        if over > 0 or over == 0 and part > 0 then turn = span_of(limit, over, part) end
-        local left = max(-over - (part > 0 and 1 or 0), 0)
-        return left, retry, reset, turn, limit.initial > 0 and reset + KEPT or reset
-    end
-    local used = used_of(limit)
-    local excess, reset, kept = used + cost - limit.limit, 0, nil
-    local retry = excess > 0 and -1 or 0
-    if limit.weighted then
-        local function until_counts(most)
-            -- Of the window that is the older one then, a part may count.
-            local ends, count = state[at + 1] + 1, state[at + 3]
-            if state[at + 2] > most then
-                ends, count = ends + 1, state[at + 2]
-            else
-                most = most - state[at + 2]
-            end
-            local left, rest = mul_div(most + 1, limit.length, count)
-            if rest == 0 then left = left - 1 end
-            return ends * limit.length - limit.padding - left - now
-        end
-        if used > 0 then reset = until_counts(0) end
-        if excess > 0 and cost <= limit.limit then retry = until_counts(limit.limit - cost) end
-    elseif own then
-        for index = 3, #own, 2 do
-            reset, excess = own[index - 1] + limit.period - now, excess - own[index]
-            if retry < 0 and excess <= 0 then retry = reset end
-        end
-    else
-        local newest, count = state[at + 1], limit.count
-        for age = count, 1, -1 do
-            local counted = state[at + age + 1]
-            if counted > 0 then
-                local ends = limit.starts and newest or limit.anchored and newest + limit.length
-                    or (newest - age + 1 + count) * limit.length - limit.padding
-                reset, excess = ends - now, excess - counted
-                if retry < 0 and excess <= 0 then retry = reset end
-            end
-        end
-        -- A window that is open stays open, whatever is given back.
-        kept = limit.anchored and newest >= 0 and newest + limit.length - now
-    end
-    return max(limit.limit - used, 0), retry, reset, 0, kept or reset
-end
-
-local counts = ARGV[1] ~= '' and { numbers_of('<' .. rep('d', #ARGV[1] / 8), ARGV[1]) }
--- The operation of the call at hand; how many numbers a value has before its logs, and their format.
-local op, fixed, format
+local counts = args[1] ~= '' and { numbers_of('<' .. rep('d', #args[1] / 8), args[1]) }
+-- Of the call at hand the operation, and the limits that are logs; how many numbers a value has before these, and their
+-- format; and how long a value is that is only these.
+local op, logs, fixed, format, length
 local replies, text = {}, nil
-for index = 1, #KEYS do
-    local key, own_text = KEYS[index], ARGV[index + 1] or ARGV[2]
+for index = 1, #keys do
+    local key, own_text = keys[index], args[index + 1] or args[2]
     if own_text ~= text then
         text = own_text
         local n = { numbers_of('<' .. rep('d', #text / 8), text) }
-        op, limits, fixed = n[1], {}, 2
+        op, limits, logs, fixed = n[1], {}, {}, 2
         for p = 2, #n - 12, 12 do
             local kind, division = n[p], n[p + 7]
             local limit
             if kind == 1 then
                 limit = { at = fixed, cost = n[p + 1], taken = n[p + 2], limit = n[p + 3], rate = n[p + 4],
-                    period = n[p + 5], initial = n[p + 6], most = n[p + 7], most_part = n[p + 8] }
+                    period = n[p + 5], initial = n[p + 6],
+                    kept = n[p + 6] > 0 and KEPT or 0, most = n[p + 7], most_part = n[p + 8] }
                 fixed = fixed + 2
             elseif kind == 2 then
                 limit = { at = fixed, cost = n[p + 1], taken = n[p + 2], limit = n[p + 3], length = n[p + 4],
@@ -166,15 +98,16 @@ for index = 1, #KEYS do
                 fixed = fixed + 1 + limit.count
             else
                 limit = { at = 0, cost = n[p + 1], taken = n[p + 2], limit = n[p + 3], period = n[p + 4], own = {} }
+                logs[#logs + 1] = limit
             end
             limits[#limits + 1] = limit
         end
-        format = '<' .. rep('d', fixed)
+        format, length = '<' .. rep('i7', fixed), #logs == 0 and 7 * fixed
     end
 
     -- What is used, brought to the present by the clock of the key.
-    local value = op ~= RESET and redis.pcall('GET', key)
-    local failure, ahead, is_set_back = nil, 0, false
+    local value = op ~= RESET and pcall('GET', key)
+    local failure, lead, is_set_back = nil, 0, false
     now = server_now
     if not value then
         state = { 0, 0 }
@@ -190,34 +123,33 @@ for index = 1, #KEYS do
                 for age = at + 2, at + 1 + limit.count do state[age] = 0 end
             end
         end
+    elseif #value == length then
+        state = { numbers_of(format, value) }
     elseif type(value) == 'table' then
         -- Any other error ends the script, so that the client learns its text.
         failure = string.find(value.err, 'WRONGTYPE', 1, true) and WRONG_TYPE or error(value.err)
     else
-        local count, place, is_valid = #value / 8, fixed + 1, false
-        if count % 1 == 0 and count >= fixed and count <= MAX_NUMBERS then
-            state = { numbers_of(count == fixed and format or '<' .. rep('d', count), value) }
-            local written, lead = state[1], state[2]
-            is_valid = written >= 0 and written <= MAX_INT and lead >= 0 and lead <= MAX_INT
-            for part = 1, #limits do
-                if limits[part].own then
-                    local last = place + 2 * (state[place] or -1)
-                    is_valid = is_valid and last % 1 == 0 and last >= place and last <= count
-                    if is_valid then limits[part].own, place = { unpack(state, place, last) }, last + 1 end
-                end
-            end
-            -- The last one is the place after the value.
-            for index = count + 1, fixed + 1, -1 do state[index] = nil end
-            is_set_back = written - server_now > lead
-            ahead = is_set_back and written - server_now or lead
-            now = server_now + ahead
+        local count, place = #value / 7, fixed + 1
+        local is_valid = count % 1 == 0 and count >= fixed and count <= MAX_NUMBERS
+        state = is_valid and { numbers_of('<' .. rep('i7', count), value) } or { 0 }
+        for log = 1, #logs do
+            local last = place + 2 * (state[place] or -1)
+            is_valid = is_valid and last >= place and last <= count
+            if is_valid then logs[log].own, place = { unpack(state, place, last) }, last + 1 end
         end
+        if place == count then lead, place = state[count], count + 1 end
         failure = not (is_valid and place == count + 1) and CORRUPT or nil
-        for part = 1, failure and 0 or #limits do
+    end
+    if value and not failure then
+        local written = state[1]
+        if written - server_now > lead then is_set_back, lead = true, written - server_now end
+        if lead > 0 then now = server_now + lead end
+        if written < 0 or now > MAX_INT then failure = CORRUPT end
+        for part = 1, #limits do
             local limit = limits[part]
             local at, own = limit.at, limit.own
             if limit.rate then
-                state[at + 1], state[at + 2] = drain(limit, state[at + 1], state[at + 2], now - state[1])
+                state[at + 1], state[at + 2] = drain(limit, state[at + 1], state[at + 2], now - written)
             elseif own then
                 local expired = 0
                 while own[expired + 2] and own[expired + 2] + limit.period <= now do expired = expired + 2 end
@@ -238,7 +170,7 @@ for index = 1, #KEYS do
     end
 
     if failure then
-        replies[index] = { failure }
+        replies[#replies + 1] = rep(pack('<i8', failure), 6 * #limits)
     else
         for part = 1, op == REFUND and #limits or 0 do
             local limit = limits[part]
@@ -280,13 +212,24 @@ for index = 1, #KEYS do
         local taken, count = 0, counts and counts[index] or 1
         while (op == TAKE or op == CHARGE) and taken < count do
             local has_room = true
-            for part = 1, op == TAKE and #limits or 0 do has_room = has_room and admits(limits[part]) end
+            for part = 1, op == TAKE and #limits or 0 do
+                local limit = limits[part]
+                local at, has = limit.at, nil
+                if limit.rate then
+                    local units = state[at + 1] + limit.cost
+                    has = units < limit.most or units == limit.most and state[at + 2] <= limit.most_part
+                else
+                    has = used_of(limit) + limit.cost <= limit.limit
+                end
+                has_room = has_room and has
+            end
             if not has_room then break end
             for part = 1, #limits do
                 local limit = limits[part]
                 local at, own, cost = limit.at, limit.own, limit.cost
                 if limit.rate then
-                    state[at + 1] = min(state[at + 1] + cost, MAX_INT)
+                    local units = state[at + 1] + cost
+                    state[at + 1] = units < MAX_INT and units or MAX_INT
                 elseif own then
                     local last = #own
                     if last == 1 or own[last - 1] < now and own[1] < limit.limit then
@@ -303,27 +246,86 @@ for index = 1, #KEYS do
             taken = taken + 1
         end
 
-        local reply, kept = { now, taken, 0, 0, 0, 0 }, 0
+        local kept = 0
         for part = 1, #limits do
-            local size, keeps = 4 * part - 2, nil
-            reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4], keeps = figures(limits[part])
-            kept = max(kept, keeps)
+            local limit = limits[part]
+            local at, cost, own = limit.at, limit.cost, limit.own
+            local left, retry, reset, turn, keeps = 0, 0, 0, 0, 0
+            if limit.rate then
+                local units, part = state[at + 1], state[at + 2]
+                local over, wanted = units - limit.limit, units + cost
+                if units > 0 or part > 0 then reset = span_of(limit, units, part) end
+                if wanted > limit.most or wanted == limit.most and part > limit.most_part then
+                    retry = limit.most < 0 and -1
+                        or span_of(limit, min(wanted, MAX_INT) - limit.most, part - limit.most_part)
+                end
+                if over > 0 or over == 0 and part > 0 then turn = span_of(limit, over, part) end
+                if over < 0 then left = part > 0 and -over - 1 or -over end
+                keeps = reset + limit.kept
+            else
+                local used = used_of(limit)
+                local excess = used + cost - limit.limit
+                left, retry = max(limit.limit - used, 0), excess > 0 and -1 or 0
+                if limit.weighted then
+                    local function until_counts(most)
+                        -- Of the window that is the older one then, a part may count.
+                        local ends, count = state[at + 1] + 1, state[at + 3]
+                        if state[at + 2] > most then
+                            ends, count = ends + 1, state[at + 2]
+                        else
+                            most = most - state[at + 2]
+                        end
+                        local span, rest = mul_div(most + 1, limit.length, count)
+                        if rest == 0 then span = span - 1 end
+                        return ends * limit.length - limit.padding - span - now
+                    end
+                    if used > 0 then reset = until_counts(0) end
+                    if excess > 0 and cost <= limit.limit then retry = until_counts(limit.limit - cost) end
+                elseif own then
+                    for index = 3, #own, 2 do
+                        reset, excess = own[index - 1] + limit.period - now, excess - own[index]
+                        if retry < 0 and excess <= 0 then retry = reset end
+                    end
+                else
+                    local newest, count = state[at + 1], limit.count
+                    for age = count, 1, -1 do
+                        local counted = state[at + age + 1]
+                        if counted > 0 then
+                            local ends = limit.starts and newest or limit.anchored and newest + limit.length
+                                or (newest - age + 1 + count) * limit.length - limit.padding
+                            reset, excess = ends - now, excess - counted
+                            if retry < 0 and excess <= 0 then retry = reset end
+                        end
+                    end
+                end
+                keeps = reset
+                -- A window that is open stays open, whatever is given back.
+                if limit.anchored and state[at + 1] >= 0 then keeps = state[at + 1] + limit.length - now end
+            end
+            replies[#replies + 1] = pack('<i8i8i8i8i8i8', now, taken, left, retry, reset, turn)
+            if keeps > kept then kept = keeps end
         end
-        replies[index] = reply
         -- The time of a key that was set back would begin there again with each denial, if that were not written.
         if op ~= PEEK and (op ~= TAKE or taken > 0) or is_set_back then
             if kept > 0 then
-                state[1], state[2] = now, ahead
-                value = pack(format, unpack(state))
-                for part = 1, #limits do
-                    local own = limits[part].own
-                    if own then value = value .. pack('<' .. rep('d', #own), unpack(own)) end
+                local expires = state[2]
+                if now + kept > expires then state[2] = min(now + kept + LINGER, MAX_INT) end
+                state[1] = now
+                local new = pack(format, unpack(state))
+                for log = 1, #logs do
+                    local own = logs[log].own
+                    new = new .. pack('<' .. rep('i7', #own), unpack(own))
                 end
-                call('PSETEX', key, min(ceil(kept / 1000) + LINGER, MAX_TTL), value)
+                if lead > 0 then new = new .. pack('<i7', lead) end
+                if state[2] == expires and #new == #value then
+                    call('SETRANGE', key, '0', new)
+                else
+                    call('PSETEX', key, ceil((state[2] - now) / 1000) + 100, new)
+                end
             else
                 call('DEL', key)
             end
         end
     end
 end
-return replies
+return table.concat(replies)
