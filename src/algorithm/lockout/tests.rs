@@ -1,9 +1,6 @@
 use std::time::Duration;
 
-use super::super::{
-    Algorithm, Cost, GiveBack, TokenBucket, fields::state_from_bytes, settings_from_bytes,
-    settings_to_bytes, state_to_bytes,
-};
+use super::super::{Algorithm, Cost, GiveBack};
 use super::Lockout;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
@@ -109,28 +106,4 @@ fn more_charges_than_can_be_counted_are_the_most_that_can() {
         assert_eq!(owed, MINUTE);
     }
     assert_eq!(state.failures.cost_from(0), Tick::MAX.as_nanos());
-}
-
-#[test]
-fn a_lockout_of_denials_is_read_as_it_was_written() {
-    let of = |lockout: Lockout, limit| lockout.after_denials_of(TokenBucket::new(limit));
-    let limit = Quota::per_second(1);
-    let algorithm = of(lockout(), limit);
-    let mut state = algorithm.fresh(Tick::ZERO);
-    for _ in 0..4 {
-        let _ = algorithm.decide(&mut state, Tick::from_nanos(7), 1);
-    }
-    let bytes = state_to_bytes(&algorithm, &state).expect("a portable form");
-    assert_eq!(state_from_bytes(&algorithm, &bytes), Some(state));
-
-    let settings = |algorithm| settings_to_bytes(&algorithm).expect("a portable form");
-    let others = [
-        of(lockout().block(2 * MINUTE), limit),
-        of(lockout(), Quota::per_second(2)),
-    ];
-    for other in others {
-        assert_ne!(settings(other), settings(algorithm));
-        let read = settings_from_bytes(&algorithm, &settings(other));
-        assert_eq!(read, Some(other));
-    }
 }

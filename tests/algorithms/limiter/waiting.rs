@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
-use tower_throttle::store::local::Overflow;
+use tower_throttle::{Lockout, store::local::Overflow};
 
 use super::*;
 
@@ -43,6 +43,18 @@ fn a_call_whose_unit_is_taken_between_its_attempts_waits_no_longer_than_its_time
     );
     clock.advance(second);
     assert!(limiter.check(1).is_admitted(), "it has taken nothing");
+}
+
+#[test]
+fn a_call_that_waits_for_its_next_attempt_is_no_denial() {
+    let log = SlidingLog::new(Quota::per_second(1));
+    let one = Lockout::new(Quota::per_minute(1));
+    let (limiter, clock) = manual(one.after_denials_of(log));
+    assert!(limiter.check(1).is_admitted());
+    let mut waits = task::spawn(limiter.acquire(1, Duration::from_secs(1)));
+    assert_pending!(waits.poll());
+    clock.advance(Duration::from_secs(1));
+    assert!(assert_ready!(waits.poll()).is_admitted());
 }
 
 /// Shows promise 15.
