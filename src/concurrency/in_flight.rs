@@ -139,11 +139,6 @@ impl<H, P> InFlight<H, P> {
         Ok(())
     }
 
-    fn record_waited(&self, usage: KeyUsage, shadow: bool) {
-        let decision = usage.decision(Verdict::Wait(self.options.max_wait));
-        self.state.record(Event::Waits(&decision, None), shadow);
-    }
-
     /// Counts a request that is denied, and returns the reason. `may_pass` tells whether it may pass
     /// later.
     #[cold]
@@ -358,7 +353,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
                 return Poll::Ready(gate.fail(ask, error));
             }
         } else {
-            gate.record_waited(permits.table.usage(request), false);
+            gate.state.record(Event::Waits(None), false);
         }
         *self.stage = Stage::Waits(queued, request);
         Poll::Pending
@@ -452,7 +447,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
         let may_wait = usage.limit.saturating_add(gate.options.queue.into());
         let may_pass = gate.permits().may_pass(request);
         if may_pass && usage.in_flight <= may_wait {
-            gate.record_waited(usage, true);
+            gate.state.record(Event::Waits(None), true);
         } else {
             gate.deny(may_pass, usage, true);
         }

@@ -145,7 +145,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         Some(match joined {
             Joined::Taken(decision) => self.admit(&decision, entering),
             Joined::Waits(queued, wait) => {
-                self.record_waiting(wait);
+                state.record(Event::Waits(Some(wait)), false);
                 *self.stage = Stage::InLine(queued, ask.weight.cost, wait);
                 Poll::Pending
             }
@@ -170,14 +170,20 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         };
         let wait = match decision.verdict {
             Verdict::Admit => return self.admit(&decision, entering),
-            verdict if ask.shadow => {
-                let denied = RateLimited::new(decision);
-                let event = match verdict {
-                    Verdict::Deny => Event::Denied(&denied),
-                    _ => Event::Waits(&decision, None),
-                };
+            _ if ask.shadow => {
+                let took = !decision.is_denied();
+                // Turns in a line are not booked.
+                let in_line = !self.rate.queues && self.rate.may_wait(ask);
+                let left = entering.until.since(queue::now());
+                let longest = self.rate.line.longest().min(left);
+                let wait = decision
+                    .retry_after
+                    .filter(|wait| in_line && *wait <= longest);
+                decision.verdict = wait.map_or(decision.verdict, Verdict::Wait);
+                let (waits, denied) = (decision.wait(), RateLimited::new(decision));
+                let event = waits.map_or(Event::Denied(&denied), |_| Event::Waits(waits));
                 state.record(event, true);
-                return self.pass(&decision, entering);
+                return self.pass(&decision, took, entering);
             }
             Verdict::Deny => return self.deny(decision),
             Verdict::Wait(wait) => wait,
@@ -194,7 +200,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             (decision.verdict, decision.retry_after) = (Verdict::Deny, Some(retry_after));
             return self.deny(decision);
         }
-        self.record_waiting(wait);
+        state.record(Event::Waits(Some(wait)), false);
         state.lines.count_booked(true);
         let figures = ask.figures.then_some(decision);
         let until = MonotonicClock.sleep_until(turn);
@@ -219,7 +225,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             let unlimited = || Decision::new(verdict, u64::MAX, 0, None, 0);
             let mut decision = figures.flatten().unwrap_or_else(unlimited);
             decision.verdict = verdict;
-            return self.pass(&decision.with_receipt(receipt), entering);
+            return self.pass(&decision.with_receipt(receipt), true, entering);
         }
         let Stage::Rare(rare) = &mut *self.stage else {
             return Poll::Ready(Ok(()));
@@ -249,16 +255,16 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     /// Counts a request that goes on at once.
     fn admit(&mut self, decision: &Decision, entering: &mut Entering<'_>) -> Entered {
         self.rate.state.record(Event::Admitted, false);
-        self.pass(decision, entering)
+        self.pass(decision, true, entering)
     }
 
     /// Keeps what a request has taken that goes on, if that is needed.
-    fn pass(&mut self, decision: &Decision, entering: &mut Entering<'_>) -> Entered {
+    fn pass(&mut self, decision: &Decision, took: bool, entering: &mut Entering<'_>) -> Entered {
         let ask = entering.ask;
         if ask.keep {
             *self.stage = Stage::Has(Ticket {
                 cost: ask.weight.cost,
-                receipt: (!decision.is_denied()).then(|| decision.receipt()),
+                receipt: took.then(|| decision.receipt()),
             });
         }
         if ask.figures && !decision.is_unlimited() {
@@ -296,12 +302,6 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
         } else {
             Err(RateLimited::unavailable(error))
         })
-    }
-
-    fn record_waiting(&self, wait: Duration) {
-        let waits = Decision::new(Verdict::Wait(wait), 0, 0, None, 0);
-        let event = Event::Waits(&waits, Some(wait));
-        self.rate.state.record(event, false);
     }
 }
 

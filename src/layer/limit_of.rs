@@ -1,5 +1,6 @@
 //! The limit of one key, as the line of the key asks it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{sync::Arc, time::Duration};
 
 use crate::backend::Backend;
@@ -15,12 +16,14 @@ pub(super) struct LimitOf<K, L> {
 
 impl<K: Send + 'static, L: Backend<K>> Limit for LimitOf<K, L> {
     fn take(&self, cost: u64, _: Priority, at: Tick) -> Decision {
-        let taken = self.backend.take_turn(&self.key, cost, at);
-        // Only what decides at once is asked.
+        let take = || self.backend.take_turn(&self.key, cost, at);
+        // Only what decides at once is asked. One that panics denies: the others go on.
+        let taken = catch_unwind(AssertUnwindSafe(take)).ok().flatten();
         taken.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0))
     }
 
     fn wait(&self, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
-        self.backend.expected_wait(&self.key, ahead, cost, at)
+        let wait = || self.backend.expected_wait(&self.key, ahead, cost, at);
+        catch_unwind(AssertUnwindSafe(wait)).ok()?
     }
 }

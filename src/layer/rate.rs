@@ -15,7 +15,7 @@ pub struct Rate<L> {
     /// Whether the limit decides in this process.
     pub(super) at_once: bool,
     /// Whether requests can book turns in it.
-    queues: bool,
+    pub(super) queues: bool,
     /// What a request costs may be said while it is served.
     pub(super) shares_cost: bool,
     /// How many percent longer than it has to a denied client is told to wait at most.

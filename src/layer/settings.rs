@@ -174,7 +174,8 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// A service takes a seat when it becomes ready, keeps it while its request waits, and releases
     /// it when the request goes on, is denied or dropped. While there is no free seat, the service is
     /// not ready, and a `LoadShed`, `Buffer` or `Balance` around it, or the caller, sees that. Seats
-    /// are given in the order in which they were asked for.
+    /// are given in the order in which they were asked for. Of layers joined by [`and`](Self::and), the seats
+    /// of the first that has any count for all.
     ///
     /// Servers such as axum, hyper and tonic ask for readiness only when they have a request, and
     /// hold that request until there is a seat. For them add

@@ -49,13 +49,9 @@ impl Signals {
 
     fn log(&self, limit: &str, event: Event<'_>, shadow: bool) {
         match event {
-            Event::Waits(decision, _) => log!(
+            Event::Waits(wait) => log!(
                 debug,
-                [
-                    limit = limit,
-                    wait = as_debug(decision.wait()),
-                    shadow = shadow
-                ],
+                [limit = limit, wait = as_debug(wait), shadow = shadow],
                 "a request waits for its turn"
             ),
             Event::Denied(denied) => log!(
@@ -132,7 +128,7 @@ fn measure_event(limit: &Arc<str>, event: Event<'_>, shadow: bool) {
     if let Some(outcome) = OUTCOMES.get(Outcome::of(event, shadow) as usize) {
         measure!(counter "tower_throttle_requests_total", ["limit" = limit(), "outcome" = *outcome], increment(1));
     }
-    if let Event::Waits(_, Some(wait)) = event {
+    if let (Event::Waits(Some(wait)), false) = (event, shadow) {
         measure!(histogram "tower_throttle_queue_wait_seconds", ["limit" = limit()], record(wait));
     }
 }

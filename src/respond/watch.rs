@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::decision::Decision;
 use crate::error::{RateLimited, Rejection, StoreError};
 
 /// What has happened to a request at a limit. Counts, logs and metrics are made of it.
@@ -11,7 +10,7 @@ pub(crate) enum Event<'a> {
     /// It goes on, at once or after its wait. One that goes on in an outage is a `StoreError`.
     Admitted,
     /// It waits, for so long if that is known.
-    Waits(&'a Decision, Option<Duration>),
+    Waits(Option<Duration>),
     /// It was denied, at once or at the end of its wait.
     Denied(&'a RateLimited),
     /// It has no key, and was rejected.

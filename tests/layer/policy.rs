@@ -1,5 +1,7 @@
 //! The settings of a layer: cost, skipped requests, tiers, shadow mode.
 
+use std::time::Duration;
+
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle,
@@ -73,6 +75,19 @@ async fn shadow_mode_counts_but_denies_nothing() {
     let shadow = (counts.shadow_denied, counts.shadow_rejected);
     assert_eq!((shadow, counts.admitted), ((2, 1), 1));
     assert_eq!((counts.denied, counts.rejected), (0, 0));
+    // One that would wait in a line counts so.
+    for (longest, expected) in [(Duration::MAX, (1, 0)), (Duration::ZERO, (0, 1))] {
+        let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
+            .queue(1)
+            .max_wait(longest)
+            .respond(AsError)
+            .shadow();
+        for n in 0..2 {
+            assert_eq!(layer.layer(service_fn(echo)).oneshot(n).await.unwrap(), n);
+        }
+        let counts = layer.handle().counts();
+        assert_eq!((counts.shadow_waited, counts.shadow_denied), expected);
+    }
     // A clone that is not in shadow mode denies, and counts that apart.
     let keys = |_: &u64| Err::<(), _>(http::StatusCode::FORBIDDEN);
     let layer = RateLimitLayer::new(keys, Script::default()).respond(AsError);

@@ -1,13 +1,9 @@
-//! Ten thousand queued requests: rates, wake-ups and the shutdown of a runtime.
+//! Very many queued requests: rates, cancels and the shutdown of a runtime.
 
 use std::{
     future::Future,
-    pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, Wake, Waker},
+    pin::pin,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -15,6 +11,7 @@ use tower::{Layer, ServiceExt};
 use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer};
 
 use crate::computed::{computed, growth};
+use crate::random::Random;
 use crate::support::{Harness, Job, Record, pass, settle};
 
 const JOB: Job = Job { name: 1, cost: 1 };
@@ -22,7 +19,12 @@ const JOB: Job = Job { name: 1, cost: 1 };
 /// Shows promise 25.
 #[tokio::test(start_paused = true)]
 async fn the_rate_is_reached_in_the_long_run_and_never_exceeded() {
-    for (rate, count) in [(1_u32, 50_u32), (100, 2_000), (10_000, 20_000)] {
+    for (rate, count) in [
+        (1_u32, 50_u32),
+        (100, 2_000),
+        (2_000, 4_000),
+        (10_000, 20_000),
+    ] {
         let bucket = LeakyBucket::new(Quota::per_second(rate.into()).burst(1));
         let layer = RateLimitLayer::new(Global, bucket)
             .queue(1_000_000)
@@ -54,80 +56,33 @@ async fn the_rate_is_reached_in_the_long_run_and_never_exceeded() {
     }
 }
 
-/// A waker that counts its wake-ups.
-#[derive(Default)]
-struct TestWaker(AtomicUsize);
-
-impl Wake for TestWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A call, its waker, the waker's count at the last poll, and whether the call is done.
-type Woken<F> = (Pin<Box<F>>, Arc<TestWaker>, usize, bool);
-
-/// Polls woken calls until no call is woken. Returns how many have completed.
-fn run<F: Future>(calls: &mut [Woken<F>]) -> usize {
-    let mut over = 0;
-    loop {
-        let mut any = false;
-        for (call, waker, seen, done) in &mut *calls {
-            let woken = waker.0.load(Ordering::Relaxed);
-            if *done || woken == *seen {
-                continue;
-            }
-            any = true;
-            *seen = woken;
-            let waker = Waker::from(Arc::clone(waker));
-            *done = call
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_ready();
-            over += usize::from(*done);
-        }
-        if !any {
-            return over;
-        }
-    }
-}
-
+/// Shows promise 62.
 #[tokio::test(start_paused = true)]
-async fn each_waiter_is_woken_once() {
-    let bucket = LeakyBucket::new(Quota::per_second(1_000).burst(1));
+async fn of_those_that_leave_at_random_none_takes_a_turn() {
+    let bucket = LeakyBucket::new(Quota::per_hour(1).burst(1));
     let layer = RateLimitLayer::new(Global, bucket)
-        .queue(1_000_000)
+        .queue(u32::MAX)
         .respond(AsError);
-    let harness = Harness::new(&layer);
-    let mut calls: Vec<_> = (0..10_000)
-        .map(|_| {
-            // Woken once for the first poll, which is excluded below.
-            let waker = Arc::new(TestWaker(AtomicUsize::new(1)));
-            (
-                Box::pin(harness.service.clone().oneshot(JOB)),
-                waker,
-                0,
-                false,
-            )
-        })
-        .collect();
-    let mut over = run(&mut calls);
-    assert_eq!(over, 1);
-    for round in 0..10_010 {
-        if round < 1_000 {
-            // One in ten is cancelled, all along the queue.
-            let (call, waker, ..) = calls.swap_remove((round * 7_919) % calls.len());
-            let _ = waker;
-            drop(call);
+    let (harness, handle) = (Harness::new(&layer), layer.handle());
+    let call = |name| tokio::spawn(harness.service.clone().oneshot(Job { name, cost: 1 }));
+    let mut calls: Vec<_> = (0..100_000).map(|name| (name, call(name))).collect();
+    pass(1).await;
+    assert_eq!(handle.waiting(), 99_999);
+    let mut random = Random::new(5);
+    while calls.len() > 20_000 {
+        let left = 1 + random.index(calls.len() - 1);
+        calls.swap_remove(left).1.abort();
+        if calls.len() % 10_000 == 0 {
+            pass(1).await;
+            assert_eq!(handle.waiting(), calls.len() as u64 - 1);
         }
-        tokio::time::advance(Duration::from_millis(1)).await;
-        over += run(&mut calls);
     }
-    assert!(calls.iter().all(|(.., done)| *done), "only {over} are done");
-    let mut woken = calls
-        .iter()
-        .map(|(_, waker, ..)| waker.0.load(Ordering::Relaxed) - 1);
-    assert!(woken.all(|times| times <= 1));
+    let faster = Quota::per_second(1_000_000).burst(1);
+    handle.set_quota(faster).unwrap();
+    pass(100).await;
+    calls.sort_unstable_by_key(|call| call.0);
+    let served: Vec<_> = harness.times().iter().map(|time| time.0).collect();
+    assert!(calls.iter().map(|call| call.0).eq(served));
 }
 
 /// Lets `count` requests wait on a runtime and drops it. Returns how long that computes, on this thread

@@ -1,7 +1,15 @@
 //! Calls that are polled late, too early or never, and a service that fails.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use tokio_test::task::Spawn;
-use tower_throttle::{AsError, LeakyBucket, Quota, RateLimitLayer};
+use tower_throttle::{
+    AsError, LeakyBucket, Local, Quota, RateLimitLayer,
+    clock::{Clock, MonotonicClock, Tick},
+};
 
 use crate::support::{Harness, key, pass};
 
@@ -72,6 +80,38 @@ async fn a_call_that_leaves_after_its_turn_takes_no_place_from_another() {
     drop(second);
     pass(1_000).await;
     assert_eq!(harness.served().len(), 2);
+}
+
+/// A clock that panics while it is told to.
+#[derive(Clone, Debug, Default)]
+struct Faulty(Arc<AtomicBool>);
+
+impl Clock for Faulty {
+    fn now(&self) -> Tick {
+        assert!(!self.0.load(Ordering::Relaxed), "as asked");
+        MonotonicClock.now()
+    }
+}
+
+/// Shows promise 62.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_panics_leaves_none_waiting() {
+    let clock = Faulty::default();
+    let local = Local::new(LeakyBucket::new(Quota::per_second(1).burst(1)));
+    let layer = RateLimitLayer::new(key, local.with_clock(clock.clone()));
+    let layer = layer.queue(20).respond(AsError);
+    let (harness, handle) = (Harness::new(&layer), layer.handle());
+    for name in [0, 1, 2, 3, 1_000] {
+        // The last ones join a line, and another one; of those before, each is asked when its turn comes.
+        clock.0.store(name > 2, Ordering::Relaxed);
+        let _call = harness.send(name).await;
+    }
+    assert_eq!(handle.waiting(), 2);
+    pass(1_000).await;
+    assert_eq!(handle.waiting(), 0);
+    clock.0.store(false, Ordering::Relaxed);
+    let _last = harness.send(9).await;
+    assert_eq!(harness.served(), [(0, 0), (9, 1_000)]);
 }
 
 /// Shows promise 59.
