@@ -12,7 +12,7 @@ use crate::decision::Decision;
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 use crate::saved::{Kind, Reading, SaveState, Writing, read_checked};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, lock_busy};
 
 /// One limit without a key: for a sampler, a job, or the calls of a client.
 ///
@@ -38,9 +38,11 @@ pub struct Limiter<A: Algorithm, C = MonotonicClock> {
     clock: C,
 }
 
+#[repr(C)]
 struct Held<A: Algorithm> {
-    algorithm: A,
+    /// Beside the lock, so that a thread which takes both from another one takes one cache line.
     state: A::State,
+    algorithm: A,
 }
 
 impl<A: Algorithm> Limiter<A> {
@@ -59,7 +61,7 @@ impl<A: Algorithm> Limiter<A> {
 impl<A: Algorithm, C: Clock> Limiter<A, C> {
     fn build(algorithm: A, clock: C) -> Self {
         let state = algorithm.fresh(clock.now());
-        let held = Mutex::new(Held { algorithm, state });
+        let held = Mutex::new(Held { state, algorithm });
         Self { held, clock }
     }
 
@@ -88,7 +90,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     #[inline]
     pub fn check(&self, cost: u64) -> Decision {
         let now = self.clock.now();
-        let mut held = lock(&self.held);
+        let mut held = lock_busy(&self.held);
         if held.algorithm.capabilities().is_user_code {
             drop(held);
             return OneKey::decide(self, now, cost);
@@ -182,7 +184,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         let now = self.clock.now();
         let mut state = held.state.clone();
         algorithm.rescale(&mut state, &held.algorithm, now);
-        *held = Held { algorithm, state };
+        *held = Held { state, algorithm };
         Ok(())
     }
 }
@@ -286,7 +288,7 @@ impl<A: Algorithm, C: Clock> OneKey for Limiter<A, C> {
         _: bool,
         step: impl Fn(&A, &mut A::State) -> T,
     ) -> Result<T, Infallible> {
-        let mut held = lock(&self.held);
+        let mut held = lock_busy(&self.held);
         let Held { algorithm, state } = &mut *held;
         if !algorithm.capabilities().is_user_code {
             return Ok(step(algorithm, state));

@@ -66,10 +66,12 @@ impl<S> Line<S> {
         self.high[slot] & DENIED != 0
     }
 
+    /// Writes nothing if it is so already: the line stays in the caches of other processors.
     #[inline]
     pub(super) fn set_denied(&mut self, slot: usize, is_denied: bool) {
-        let rest = self.high[slot] & !DENIED;
-        self.high[slot] = rest | if is_denied { DENIED } else { 0 };
+        if self.is_denied(slot) != is_denied {
+            self.high[slot] ^= DENIED;
+        }
     }
 
     /// The slots in use.

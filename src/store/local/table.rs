@@ -15,7 +15,7 @@ use super::line::{Line, SLOTS, WINDOW, offset, tag};
 use super::overflow::{Overflow, Rules};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
-use crate::sync::{CachePadded, Mutex, MutexGuard, lock};
+use crate::sync::{CachePadded, Mutex, MutexGuard, lock, lock_busy};
 
 /// In more lines, the keys of the shards are about as many.
 const LINES_PER_SHARD: usize = 512;
@@ -105,7 +105,7 @@ impl<A: Algorithm> Table<A> {
     #[inline]
     pub(super) fn shard(&self, hash: u64) -> (MutexGuard<'_, Shard<A>>, usize) {
         let rotated = hash.rotate_left(self.bits);
-        let shard = lock(&self.shards[rotated as usize & (self.shards.len() - 1)].0);
+        let shard = lock_busy(&self.shards[rotated as usize & (self.shards.len() - 1)].0);
         let home = (u128::from(rotated) * shard.lines as u128) >> 64;
         (shard, home as usize)
     }
