@@ -59,7 +59,7 @@
 //! | [`algorithm`] | the trait `Algorithm`, and what each algorithm promises |
 //! | [`key`] | which key a request has: `KeyExtractor` and all extractors |
 //! | [`respond`] | what clients are told: responses to denied requests, headers, settling |
-//! | [`layer`] | the layer and its service in detail, counters, `OnStoreError` |
+//! | [`layer`] | the layer and its service in detail, counters |
 //! | [`concurrency`] | limits on how many requests of one key are in flight |
 //! | `accept` | limits on connections, before TLS (feature `accept`) |
 //! | `stream` | messages one by one, and bytes per second (feature `stream`) |

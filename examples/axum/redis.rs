@@ -11,15 +11,13 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-use tower_throttle::{
-    HeaderKey, Quota, RateLimitLayer, SlidingWindow, layer::OnStoreError, store::redis::Redis,
-};
+use tower_throttle::{HeaderKey, Quota, RateLimitLayer, SlidingWindow, store::redis::Redis};
 
 fn app(redis: &Redis) -> Router {
     let limit = redis.limiter("pay", SlidingWindow::new(Quota::per_minute(5)));
     let limit = RateLimitLayer::new(HeaderKey::new("x-tenant"), limit)
         // The default is to admit requests while Redis is down.
-        .on_store_error(OnStoreError::Deny);
+        .deny_on_store_error();
     Router::new().route("/pay", get(async || "paid").layer(limit))
 }
 

@@ -6,7 +6,7 @@ use axum::{Extension, Router, extract::Request, http::HeaderName, routing::get};
 use futures_util::FutureExt;
 use tower_throttle::{
     AnyAlgorithm, Decision, Handle, HeaderKey, Headers, Local, RateLimitLayer,
-    key::{Priority, Secret},
+    key::Secret,
     store::{Backend, IntoBackend, SaveState},
 };
 
@@ -76,8 +76,8 @@ impl Route {
     fn of<L: Backend<Secret> + IntoBackend>(limit: RateLimitLayer<HeaderKey, L>) -> Self {
         let watched = Box::new(limit.handle());
         let priority = |request: &Request| match request.headers().get(PRIORITY) {
-            Some(sent) if sent == IMPORTANT => Priority::HIGH,
-            _ => Priority::MEDIUM,
+            Some(sent) if sent == IMPORTANT => 100,
+            _ => 80,
         };
         let limit = limit
             .headers(Headers::Draft11)

@@ -8,7 +8,7 @@ use super::signals::{ConnectionCounts, Signals};
 use crate::algorithm::TokenBucket;
 use crate::concurrency::{IntoLimit, Permits, permit::Permit};
 use crate::error::ConfigError;
-use crate::key::{ClientIp, Networks, Priority, Watched};
+use crate::key::{ClientIp, Networks, Watched};
 use crate::quota::Quota;
 use crate::store::local::Local;
 
@@ -179,7 +179,7 @@ fn permits(limit: u32) -> Arc<Permits> {
 }
 
 fn take<K: Hash>(permits: &Arc<Permits>, key: &K) -> Option<Permit> {
-    let request = permits.request(key, 1, Priority::HIGH);
+    let request = permits.request(key, 1, u8::MAX);
     Permit::try_take(permits, request)
         .ok()
         .map(|(permit, _)| permit)

@@ -26,7 +26,6 @@ use super::source::{InProcess, PermitSource};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::{Decision, Verdict};
 use crate::error::{RateLimited, StoreError};
-use crate::key::Priority;
 use crate::layer::{
     Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, OnStoreError, Progress, State, Told,
     rename,
@@ -90,7 +89,7 @@ impl<H, P> InFlight<H, P> {
                 queue: 0,
                 max_wait: Duration::from_secs(1),
                 order: Order::default(),
-                reserve: (Priority::HIGH, 0),
+                reserve: (u8::MAX, 0),
                 retry_after: Duration::from_secs(1),
                 unavailable,
                 on_store_error: OnStoreError::default(),

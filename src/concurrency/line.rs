@@ -6,7 +6,6 @@ use super::permits::Permits;
 use super::request::{PermitRequest, Reserve, reserved};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
-use crate::key::Priority;
 use crate::queue::{Limit, Order, TOLD};
 
 pub(super) struct PermitsOfKey {
@@ -16,7 +15,7 @@ pub(super) struct PermitsOfKey {
 }
 
 impl Limit for PermitsOfKey {
-    fn take(&self, units: u64, priority: Priority, _: Tick) -> Decision {
+    fn take(&self, units: u64, priority: u8, _: Tick) -> Decision {
         let taken = self.permits.table.take(PermitRequest {
             id: self.id,
             units,

@@ -11,7 +11,6 @@ use super::permit::Permit;
 use super::permits::Permits;
 use super::request::PermitRequest;
 use crate::clock::Tick;
-use crate::key::Priority;
 use crate::queue::{Joined, Order, Place};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -20,7 +19,7 @@ const ID: u64 = 7;
 const REQUEST: PermitRequest = PermitRequest {
     id: ID,
     units: 1,
-    priority: Priority::HIGH,
+    priority: u8::MAX,
     reserved: 0,
     order: Order::Oldest,
 };
@@ -45,7 +44,7 @@ fn enter(permits: &Arc<Permits>) -> Result<Permit, Place> {
     let of_key = || PermitsOfKey {
         permits: Arc::clone(permits),
         id: ID,
-        reserve: (Priority::HIGH, 0),
+        reserve: (u8::MAX, 0),
     };
     match permits.lines.join(
         ID,

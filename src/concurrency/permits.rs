@@ -7,7 +7,6 @@ use super::request::{PermitRequest, part_of};
 use super::table::PermitTable;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::ConfigError;
-use crate::key::Priority;
 use crate::queue::{Lines, Order, Place};
 use crate::sync::{Mutex, lock};
 
@@ -96,7 +95,7 @@ impl Permits {
 
     /// A request of `key` for so many units.
     #[inline]
-    pub(crate) fn request<K>(&self, key: &K, units: u64, priority: Priority) -> PermitRequest
+    pub(crate) fn request<K>(&self, key: &K, units: u64, priority: u8) -> PermitRequest
     where
         K: Hash + ?Sized,
     {

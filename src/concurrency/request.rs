@@ -1,7 +1,7 @@
 //! What a request asks for, and what it sees of the limit.
 
 use crate::decision::{Decision, Verdict};
-use crate::key::{Priority, Weight};
+use crate::key::Weight;
 use crate::queue::Order;
 
 /// What a request asks for.
@@ -10,7 +10,7 @@ pub(crate) struct PermitRequest {
     /// Identifies the key.
     pub(super) id: u64,
     pub(super) units: u64,
-    pub(super) priority: Priority,
+    pub(super) priority: u8,
     /// How many units of the limit it has to leave free, for requests of higher priority.
     pub(super) reserved: u32,
     /// Among the waiting requests of its priority.
@@ -31,11 +31,11 @@ pub(super) fn part_of(limit: u64, reserved: u32) -> u64 {
 }
 
 /// So many units of the limit are kept for requests of at least this priority.
-pub(super) type Reserve = (Priority, u32);
+pub(super) type Reserve = (u8, u32);
 
 /// How many units a request has to leave free.
 #[inline]
-pub(super) fn reserved((least, units): Reserve, priority: Priority) -> u32 {
+pub(super) fn reserved((least, units): Reserve, priority: u8) -> u32 {
     if priority < least { units } else { 0 }
 }
 

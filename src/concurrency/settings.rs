@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{ConcurrencyLimitLayer, InFlight, UntilResponse};
-use crate::key::Priority;
 use crate::layer::expect_queue;
 use crate::queue::Order;
 
@@ -62,18 +61,18 @@ impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
     ///
     /// ```
     /// use axum::extract::Request;
-    /// use tower_throttle::{ConcurrencyLimitLayer, Global, key::Priority};
+    /// use tower_throttle::{ConcurrencyLimitLayer, Global};
     ///
     /// // Requests of other paths may use 15 of the 20 permits.
     /// let limit = ConcurrencyLimitLayer::new(Global, 20)
     ///     .priority(|request: &Request| match request.uri().path() {
-    ///         "/checkout" => Priority::HIGH,
-    ///         _ => Priority::MEDIUM,
+    ///         "/checkout" => 100,
+    ///         _ => 80,
     ///     })
-    ///     .reserve(Priority::HIGH, 5);
+    ///     .reserve(100, 5);
     /// # drop(limit);
     /// ```
-    pub fn reserve(self, least: Priority, permits: u32) -> Self {
+    pub fn reserve(self, least: u8, permits: u32) -> Self {
         self.with_gate(|gate| gate.options.reserve = (least, permits))
     }
 

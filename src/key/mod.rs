@@ -21,7 +21,6 @@ mod lists;
 mod matched_path;
 mod missing;
 mod or;
-mod priority;
 mod provided;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -42,7 +41,6 @@ pub use self::{
     lists::{Networks, Watched, Within},
     missing::Missing,
     or::{Either, Or},
-    priority::Priority,
     wrappers::{Costs, Filter, Priorities, With},
 };
 pub use crate::error::Rejection;
@@ -154,14 +152,14 @@ pub trait KeyExtractor<Req> {
 pub struct Weight {
     /// What it takes of the limit.
     pub cost: u64,
-    /// Which requests wait longest.
-    pub priority: Priority,
+    /// How important it is: those with the lowest number wait longest.
+    pub priority: u8,
 }
 
 /// A cost of 1, and the highest priority.
 impl Default for Weight {
     fn default() -> Self {
-        let (cost, priority) = (1, Priority::HIGH);
+        let (cost, priority) = (1, u8::MAX);
         Self { cost, priority }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::or::FindKey;
 use crate::error::Rejection;
-use crate::key::{Costs, Extracted, Filter, KeyExtractor, Or, Priorities, Priority, Weight, With};
+use crate::key::{Costs, Extracted, Filter, KeyExtractor, Or, Priorities, Weight, With};
 
 /// An extractor that says something of its own about everything.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub(crate) const LOUD: Loud = Loud(Extracted::Key(1));
 
 const WEIGHT: Weight = Weight {
     cost: 10,
-    priority: Priority::LOW,
+    priority: 50,
 };
 
 impl Loud {
@@ -109,7 +109,7 @@ fn what_an_extractor_says_arrives_through_every_wrapper() {
                 With::new(loud.clone(), Filter::new(never, None)),
                 Costs(|(): &()| WEIGHT.cost)
             ),
-            With::new(loud.clone(), Priorities(|(): &()| Priority::LOW)),
+            With::new(loud.clone(), Priorities(|(): &()| 50)),
             Or::new(Quiet, loud.clone()),
             Or::new(Quiet, Quiet).or(loud.clone()),
             (loud.clone(), Quiet),

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use crate::error::Rejection;
-use crate::key::{Extracted, KeyExtractor, Priority, Weight};
+use crate::key::{Extracted, KeyExtractor, Weight};
 
 /// A condition on a request; closures `Fn(&Req) -> bool` implement it.
 #[diagnostic::on_unimplemented(
@@ -116,7 +116,7 @@ impl<Req, P: Predicate<Req>> KeySetting<Req> for Filter<P> {
 #[derive(Clone, Copy, Debug)]
 pub struct Priorities<F>(pub(crate) F);
 
-impl<Req, F: Fn(&Req) -> Priority> KeySetting<Req> for Priorities<F> {
+impl<Req, F: Fn(&Req) -> u8> KeySetting<Req> for Priorities<F> {
     fn weigh(&self, request: &Req, weight: Weight) -> Weight {
         let priority = (self.0)(request);
         Weight { priority, ..weight }

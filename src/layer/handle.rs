@@ -298,8 +298,7 @@ impl<K, A: Algorithm, C: Clock> Handle<K, Local<A, C>> {
     /// ```
     ///
     /// # Errors
-    /// If the states of `algorithm` take more words than those of the first algorithm; see
-    /// [`Local::set_algorithm`].
+    /// If a setting is invalid or has no effect.
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,

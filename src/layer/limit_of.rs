@@ -6,7 +6,6 @@ use std::{sync::Arc, time::Duration};
 use crate::backend::Backend;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
-use crate::key::Priority;
 use crate::queue::Limit;
 
 pub(super) struct LimitOf<K, L> {
@@ -15,7 +14,7 @@ pub(super) struct LimitOf<K, L> {
 }
 
 impl<K: Send + 'static, L: Backend<K>> Limit for LimitOf<K, L> {
-    fn take(&self, cost: u64, _: Priority, at: Tick) -> Decision {
+    fn take(&self, cost: u64, _: u8, at: Tick) -> Decision {
         let take = || self.backend.take_turn(&self.key, cost, at);
         // Only what decides at once is asked. One that panics denies: the others go on.
         let taken = catch_unwind(AssertUnwindSafe(take)).ok().flatten();

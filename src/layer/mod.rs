@@ -24,7 +24,6 @@ pub use self::{
     counts::Counts,
     future::ResponseFuture,
     handle::Handle,
-    options::OnStoreError,
     rate::Rate,
     service::Limit,
     top_keys::TopKeys,
@@ -43,6 +42,7 @@ pub mod parts {
 pub(crate) use self::all_of::{AllEntry, Part, PartAsk, Parts};
 pub(crate) use self::{
     gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, Progress, Told, rename},
+    options::OnStoreError,
     signals::set_gauges,
     state::State,
 };
@@ -58,7 +58,7 @@ use tower_layer::Layer;
 use self::options::LayerOptions;
 use crate::backend::IntoBackend;
 use crate::error::{ConfigError, expect_valid};
-use crate::key::{Global, Priority};
+use crate::key::Global;
 use crate::queue::{Order, SeatAcquire, Seats};
 use crate::respond::Responder;
 
@@ -287,9 +287,13 @@ impl<K: 'static, L> RateLimitLayer<K, L> {
 }
 
 impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
-    /// What happens to requests while the backend cannot decide, as when its server is down.
-    pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
-        self.with_gate(|rate| rate.on_store_error = on_store_error)
+    /// Denies requests while the backend cannot decide, as when its server is down; in HTTP with 503. Unless set they
+    /// pass, unlimited.
+    ///
+    /// This is about outages. An error that does not go away by itself, such as a wrong password, denies
+    /// requests either way: otherwise the limit would be off without being noticed.
+    pub fn deny_on_store_error(self) -> Self {
+        self.with_gate(|rate| rate.on_store_error = OnStoreError::Deny)
     }
 
     /// Lets requests wait instead of being denied, at most `most` of each key at a time. They hold nothing of the
@@ -340,14 +344,14 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     ///
     /// ```
     /// use axum::extract::Request;
-    /// use tower_throttle::{Global, Quota, RateLimitLayer, SlidingWindow, key::Priority};
+    /// use tower_throttle::{Global, Quota, RateLimitLayer, SlidingWindow};
     ///
     /// let layer = RateLimitLayer::new(Global, SlidingWindow::new(Quota::per_second(100)))
     ///     .queue(20)
-    ///     .queue_for(Priority::HIGH)
+    ///     .queue_for(100)
     ///     .priority(|request: &Request| match request.uri().path() {
-    ///         "/checkout" => Priority::HIGH,
-    ///         _ => Priority::MEDIUM,
+    ///         "/checkout" => 100,
+    ///         _ => 80,
     ///     });
     /// # drop(layer);
     /// ```
@@ -355,7 +359,7 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
     /// # Panics
     /// If the limit has no [line](Self::queue): it would have no effect.
     #[track_caller]
-    pub fn queue_for(self, least: Priority) -> Self {
+    pub fn queue_for(self, least: u8) -> Self {
         expect_queue("`queue_for` without a queue", self.gate().queues());
         self.with_gate(|rate| rate.line.least = Some(least))
     }

@@ -3,20 +3,13 @@
 use std::{num::NonZero, time::Duration};
 
 use crate::clock::nanos;
-use crate::key::Priority;
 use crate::queue::Order;
 
 /// What happens to requests while the backend cannot decide.
-///
-/// This is about outages. An error that does not go away by itself, such as a wrong password, denies
-/// requests either way: otherwise the limit would be off without being noticed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnStoreError {
-    /// They pass, unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnStoreError {
     #[default]
     Allow,
-    /// They are denied; in HTTP with 503.
     Deny,
 }
 
@@ -42,7 +35,7 @@ pub(crate) struct LineOptions {
     pub(crate) max_wait: Option<NonZero<u64>>,
     pub(super) order: Order,
     /// Which requests may wait; all if not set.
-    pub(super) least: Option<Priority>,
+    pub(super) least: Option<u8>,
 }
 
 impl LineOptions {

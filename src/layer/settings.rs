@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::{LimitLayer, Limiting};
 use crate::error::Rejection;
-use crate::key::{Costs, Filter, Priorities, Priority, With};
+use crate::key::{Costs, Filter, Priorities, With};
 use crate::queue::Seats;
 
 impl<K, G, R> LimitLayer<K, G, R> {
@@ -29,8 +29,8 @@ impl<K, G, R> LimitLayer<K, G, R> {
         self.map_keys(|keys| With::new(keys, Costs(cost)))
     }
 
-    /// How important each request is, so that the least important ones wait longest. All requests have
-    /// [`Priority::HIGH`](crate::key::Priority::HIGH) unless this is set.
+    /// How important each request is, so that the least important ones wait longest: the higher the number, the more
+    /// important. All requests have the highest, 255, unless this is set.
     ///
     /// It orders the requests that wait in a line of this process, for a rate or for a
     /// [permit](crate::ConcurrencyLimitLayer::queue). A request goes before all of lower priority, and
@@ -48,13 +48,13 @@ impl<K, G, R> LimitLayer<K, G, R> {
     ///
     /// ```
     /// use axum::extract::Request;
-    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, key::Priority};
+    /// use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer};
     /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
     ///
     /// let priority = |req: &Request| match req.uri().path() {
-    ///     "/checkout" => Priority::HIGH,
-    ///     "/export" => Priority::LOW,
-    ///     _ => Priority::MEDIUM,
+    ///     "/checkout" => 100,
+    ///     "/export" => 50,
+    ///     _ => 80,
     /// };
     /// let busy = ConcurrencyLimitLayer::adaptive(Gradient2::new()).queue(50).priority(priority);
     /// let paced = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(100)))
@@ -64,7 +64,7 @@ impl<K, G, R> LimitLayer<K, G, R> {
     /// ```
     pub fn priority<F, Req>(self, priority: F) -> LimitLayer<With<K, Priorities<F>>, G, R>
     where
-        F: Fn(&Req) -> Priority,
+        F: Fn(&Req) -> u8,
     {
         self.map_keys(|keys| With::new(keys, Priorities(priority)))
     }

@@ -145,11 +145,6 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         held.state = held.algorithm.fresh(now);
     }
 
-    /// The present quota. With several limits, the quota of the first one.
-    pub fn quota(&self) -> Quota {
-        lock(&self.held).algorithm.quota()
-    }
-
     /// Changes the quota at run time. What is used stays used.
     ///
     /// # Errors

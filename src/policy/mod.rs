@@ -22,7 +22,7 @@ mod term;
 pub use self::spec::Spec;
 #[cfg(feature = "policies")]
 pub use self::{
-    file::{PolicyFile, Problem, Problems},
+    file::{PolicyFile, Problems},
     live::{
         AsInFile, Environment, MatchedLimits, PolicyHandle, PolicyKey, PolicyLayer, PolicyLimits,
         Reloaded,

@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 use super::Order;
 use crate::clock::Tick;
-use crate::key::{Priority, Weight};
+use crate::key::Weight;
 use crate::receipt::Receipt;
 
 /// Waiters of the highest priority first, and those of one priority in the order of their arrival, or
@@ -19,7 +19,7 @@ use crate::receipt::Receipt;
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     /// At most 100, which stay as long as the line.
-    levels: Vec<(Reverse<Priority>, Level)>,
+    levels: Vec<(Reverse<u8>, Level)>,
     /// Until when they wait, of those that do not wait for as long as it takes.
     pub(super) deadlines: BTreeSet<(Tick, Place)>,
     /// Of the requests that wait no longer, and have not learned it.
@@ -46,7 +46,7 @@ pub(crate) type Ended = Result<Receipt, Option<Duration>>;
 
 /// Where a request waits. Among those of one priority the newest have negative numbers, if they go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place(Reverse<Priority>, i64);
+pub(crate) struct Place(Reverse<u8>, i64);
 
 /// A request that waits.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Line {
 
     /// The priorities and units of the waiters, in their order.
     #[cfg(feature = "cas")]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Priority, u64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, u64)> {
         self.levels.iter().flat_map(|(level, own)| {
             let waiters = own.slots.iter().filter_map(|slot| slot.1.as_ref());
             waiters.map(|waiter| (level.0, waiter.units))
@@ -73,7 +73,7 @@ impl Line {
     }
 
     /// The units of the priorities down to the first that is not `counted`.
-    pub(crate) fn units_of(&self, counted: impl Fn(Priority) -> bool) -> u64 {
+    pub(crate) fn units_of(&self, counted: impl Fn(u8) -> bool) -> u64 {
         let levels = self.levels.iter();
         let counted = levels.take_while(|(level, _)| counted(level.0));
         let units: u128 = counted.map(|(_, level)| level.units).sum();
@@ -189,7 +189,7 @@ impl Line {
 }
 
 impl Place {
-    pub(super) const fn priority(self) -> Priority {
+    pub(super) const fn priority(self) -> u8 {
         self.0.0
     }
 }

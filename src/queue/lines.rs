@@ -23,7 +23,7 @@ use super::line::{Ended, Line, Place};
 use super::{Alarm, Order, now};
 use crate::clock::Tick;
 use crate::decision::Decision;
-use crate::key::{Priority, Weight};
+use crate::key::Weight;
 use crate::receipt::Receipt;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -49,7 +49,7 @@ type Shard = HashMap<u64, Box<KeyLine>, FixedState>;
 /// The limit of one key, as the head of a line asks it. It knows of no line.
 pub(crate) trait Limit: Send + 'static {
     /// Takes the cost as of this moment, or says after how long to ask again; [`TOLD`], if the line is told.
-    fn take(&self, cost: u64, priority: Priority, at: Tick) -> Decision;
+    fn take(&self, cost: u64, priority: u8, at: Tick) -> Decision;
 
     /// How long until the cost can be taken after so many units ahead of it; `None` if never.
     fn wait(&self, ahead: u64, cost: u64, at: Tick) -> Option<Duration>;

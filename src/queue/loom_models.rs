@@ -13,7 +13,7 @@ use self::mock_alarm::{fire_due, set_now};
 use super::{Joined, Limit, Lines, Order, Place, RequestSeat, SeatAcquire, Seats};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
-use crate::key::{Priority, Weight};
+use crate::key::Weight;
 use crate::sync::{Mutex, lock};
 
 fn tick(ns: u64) -> Tick {
@@ -84,7 +84,7 @@ impl Counted {
 }
 
 impl Limit for Counted {
-    fn take(&self, _: u64, _: Priority, at: Tick) -> Decision {
+    fn take(&self, _: u64, _: u8, at: Tick) -> Decision {
         let mut free = lock(&self.0.0);
         if *free > 0 && at >= self.0.1 {
             *free -= 1;

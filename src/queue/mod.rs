@@ -15,7 +15,6 @@ pub(crate) use self::{
 };
 #[cfg(not(all(test, tower_throttle_loom)))]
 use crate::clock::{Alarm, Clock, MonotonicClock, Tick};
-use crate::key::Priority;
 
 /// The present moment.
 #[cfg(not(all(test, tower_throttle_loom)))]
@@ -37,7 +36,7 @@ pub(crate) enum Order {
 
 impl Order {
     /// Whether a new request goes before one that waits: by priority, and within one in this order.
-    fn goes_before(self, new: Priority, waiting: Priority) -> bool {
+    fn goes_before(self, new: u8, waiting: u8) -> bool {
         new > waiting || (new == waiting && self == Self::Newest)
     }
 }

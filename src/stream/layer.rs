@@ -15,7 +15,6 @@ use super::pace::{Counting, Pace};
 use crate::backend::{Backend, IntoBackend};
 use crate::error::{ConfigError, RateLimited, expect_valid};
 use crate::key::{Extracted, KeyExtractor};
-use crate::layer::OnStoreError;
 use crate::respond::{Respond, Standard};
 
 /// Limits the bytes, or the gRPC messages, in the bodies of requests or of responses.
@@ -129,9 +128,9 @@ impl<K, B> BodyLimitLayer<K, B> {
         self
     }
 
-    /// Whether pieces pass or the body fails while a store is down; see [`StreamLimit::on_store_error`].
-    pub const fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
-        self.terms.on_store_error = on_store_error;
+    /// Lets the body fail while a store is down; see [`StreamLimit::deny_on_store_error`].
+    pub const fn deny_on_store_error(mut self) -> Self {
+        self.terms.denies_on_error = true;
         self
     }
 

@@ -7,7 +7,6 @@ use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::RateLimited;
-use crate::layer::OnStoreError;
 use crate::receipt::Receipt;
 use crate::sync::{Mutex, PoisonError};
 
@@ -36,13 +35,13 @@ pub struct StreamLimit {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) max_wait: Duration,
-    pub(super) on_store_error: OnStoreError,
+    pub(super) denies_on_error: bool,
 }
 
 /// Waits without bound, and passes while a store is down.
 pub(super) const TERMS: Terms = Terms {
     max_wait: Duration::MAX,
-    on_store_error: OnStoreError::Allow,
+    denies_on_error: false,
 };
 
 impl StreamLimit {
@@ -51,8 +50,8 @@ impl StreamLimit {
     /// Streams of one key take turns if the algorithm [books turns](crate::algorithm::reserve).
     /// Otherwise each tries again when it may be admitted, and any of them is first.
     ///
-    /// While a store is down, everything passes, as in a layer; [`on_store_error`](Self::on_store_error) or a
-    /// [`Fallback`](crate::store::Fallback) decides otherwise. An error that does not go away by itself fails.
+    /// While a store is down, everything passes, as in a layer; [`deny_on_store_error`](Self::deny_on_store_error)
+    /// or a [`Fallback`](crate::store::Fallback) decides otherwise. An error that does not go away by itself fails.
     #[track_caller]
     pub fn new<L, K>(limiter: L, key: K) -> Self
     where
@@ -85,19 +84,18 @@ impl StreamLimit {
         self
     }
 
-    /// Whether messages pass or fail while a store is down; they pass unless set. Those that fail have a
+    /// Lets messages fail while a store is down; they pass unless set. Those that fail have a
     /// [`store_error`](RateLimited::store_error).
     ///
     /// ```
-    /// use tower_throttle::layer::OnStoreError;
     /// use tower_throttle::stream::StreamLimit;
     ///
     /// fn or_fail(limit: StreamLimit) -> StreamLimit {
-    ///     limit.on_store_error(OnStoreError::Deny)
+    ///     limit.deny_on_store_error()
     /// }
     /// ```
-    pub const fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
-        self.terms.on_store_error = on_store_error;
+    pub const fn deny_on_store_error(mut self) -> Self {
+        self.terms.denies_on_error = true;
         self
     }
 }
@@ -156,7 +154,7 @@ where
     fn take(self: Arc<Self>, ask: Asked) -> Taking {
         let (mut cost, terms, mut turn) = (ask.cost, ask.terms, ask.turn);
         Box::pin(async move {
-            let passes = terms.on_store_error == OnStoreError::Allow;
+            let passes = !terms.denies_on_error;
             let clock = MonotonicClock;
             let deadline = clock.now().plus(terms.max_wait);
             let mut waited = None;

@@ -19,7 +19,6 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use tower::{Layer, Service};
-use tower_throttle::key::Priority;
 use tower_throttle::{
     Handle,
     concurrency::{ConcurrencyLimitLayer, Permits},
@@ -411,8 +410,8 @@ fn drive(events: u64) {
         .queue(QUEUE.try_into().unwrap())
         .max_wait(Duration::from_secs(3_600))
         .cost(|job: &Request<Job>| job.body().cost)
-        .priority(|job: &Request<Job>| Priority::new(job.body().priority))
-        .reserve(Priority::HIGH, 2);
+        .priority(|job: &Request<Job>| job.body().priority)
+        .reserve(100, 2);
     let script = Script::default();
     let mut service = layer.layer(script.clone());
     let mut driver = Driver {

@@ -7,14 +7,13 @@ use tokio::time::{sleep, sleep_until};
 use tokio_test::{assert_pending, assert_ready_err, task};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2};
-use tower_throttle::key::Priority;
 use tower_throttle::{AsError, Global, RateLimited};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(1_000_000);
 
 /// A request: its priority, and how long it takes.
-type Job = (Priority, Duration);
+type Job = (u8, Duration);
 
 async fn serve((_, time): Job) -> Result<(), BoxError> {
     if time == FOREVER {
@@ -40,15 +39,10 @@ macro_rules! layer {
 /// Shows promise 641.
 #[tokio::test(start_paused = true)]
 async fn reserved_permits_are_for_requests_of_at_least_their_priority() {
-    let layer = layer!(10).reserve(Priority::MEDIUM, 3);
+    let layer = layer!(10).reserve(80, 3);
     let service = layer.layer(service_fn(serve));
     let mut in_flight = Vec::new();
-    for (priority, part) in [
-        (Priority::LOW, 7),
-        (Priority::new(79), 7),
-        (Priority::MEDIUM, 10),
-        (Priority::HIGH, 10),
-    ] {
+    for (priority, part) in [(50, 7), (79, 7), (80, 10), (100, 10)] {
         while in_flight.len() < part {
             let mut call = task::spawn(service.clone().oneshot((priority, FOREVER)));
             assert_pending!(call.poll(), "{priority:?}");
@@ -67,17 +61,17 @@ async fn reserved_permits_are_for_requests_of_at_least_their_priority() {
 /// Shows promise 641.
 #[tokio::test(start_paused = true)]
 async fn a_cost_above_what_is_not_reserved_is_refused_for_good() {
-    let layer = layer!(10).cost(|_: &Job| 6).reserve(Priority::HIGH, 5);
+    let layer = layer!(10).cost(|_: &Job| 6).reserve(100, 5);
     let service = layer.layer(service_fn(serve));
-    let error = service.clone().oneshot((Priority::LOW, SECOND)).await;
+    let error = service.clone().oneshot((50, SECOND)).await;
     let error = error.unwrap_err();
     let denied = error.downcast_ref::<RateLimited>().unwrap();
     assert_eq!(denied.decision().unwrap().retry_after, None);
-    assert!(service.oneshot((Priority::HIGH, SECOND)).await.is_ok());
+    assert!(service.oneshot((100, SECOND)).await.is_ok());
     let adaptive = ConcurrencyLimitLayer::adaptive(Gradient2::new().start_at(10));
     let adaptive = layer!(of adaptive).cost(|_: &Job| 6);
-    let service = adaptive.reserve(Priority::HIGH, 5).layer(service_fn(serve));
-    assert!(service.oneshot((Priority::LOW, SECOND)).await.is_ok());
+    let service = adaptive.reserve(100, 5).layer(service_fn(serve));
+    assert!(service.oneshot((50, SECOND)).await.is_ok());
 }
 
 /// How many of the requests of each priority are served: 160 per second of each, by 20 workers that
@@ -85,13 +79,11 @@ async fn a_cost_above_what_is_not_reserved_is_refused_for_good() {
 async fn served_under_overload(
     layer: ConcurrencyLimitLayer<Global>,
     queue: u32,
-    priorities: [Priority; 2],
+    priorities: [u8; 2],
 ) -> [u64; 2] {
     let workers = std::sync::Arc::new(tokio::sync::Semaphore::new(20));
     let reserved = if queue == 0 { 10 } else { 0 };
-    let layer = layer!(of layer)
-        .queue(queue)
-        .reserve(Priority::HIGH, reserved);
+    let layer = layer!(of layer).queue(queue).reserve(100, reserved);
     let service = layer.layer(service_fn(move |_: Job| {
         let workers = std::sync::Arc::clone(&workers);
         async move {
@@ -127,16 +119,16 @@ async fn under_overload_the_lowest_priority_is_denied_first() {
         let fixed = || ConcurrencyLimitLayer::new(Global, 20);
         let adaptive = || ConcurrencyLimitLayer::adaptive(Gradient2::new().between(5, 60));
         for [low, high] in [
-            served_under_overload(fixed(), queue, [Priority::LOW, Priority::HIGH]).await,
-            served_under_overload(adaptive(), queue, [Priority::LOW, Priority::HIGH]).await,
+            served_under_overload(fixed(), queue, [50, 100]).await,
+            served_under_overload(adaptive(), queue, [50, 100]).await,
         ] {
             assert!(high * 100 >= all * 97, "{high} of {all}, queue {queue}");
             assert!(low * 100 < all * 45, "{low} of {all}, queue {queue}");
         }
         // With the same priority both lose.
         for [first, second] in [
-            served_under_overload(fixed(), queue, [Priority::HIGH; 2]).await,
-            served_under_overload(adaptive(), queue, [Priority::HIGH; 2]).await,
+            served_under_overload(fixed(), queue, [100; 2]).await,
+            served_under_overload(adaptive(), queue, [100; 2]).await,
         ] {
             assert!(second * 100 < all * 90, "{first} {second}, queue {queue}");
         }

@@ -19,7 +19,6 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     FixedWindow, Global, LeakyBucket, Quota, RateLimitLayer, SlidingGrid, SlidingLog,
     SlidingWindow, StoreError, TokenBucket, WarmUp,
-    layer::OnStoreError,
     store::{Backend, cas::Cas, redis::Redis},
 };
 
@@ -233,14 +232,17 @@ fn no_reply_makes_a_call_panic_or_outlive_its_deadline() {
     assert_eq!(panics, 0);
 }
 
-/// The status of a request under `on_store_error`, and whether the limiter's error is transient.
-async fn status(redis: &Redis, on_store_error: OnStoreError) -> (StatusCode, StoreError) {
+/// The status of a request, denied while there is no store or not, and whether the limiter's error is transient.
+async fn status(redis: &Redis, denies: bool) -> (StatusCode, StoreError) {
     let limiter = redis.limiter("hostile", FixedWindow::new(Quota::per_day(1)));
     let decided = connected(async || limiter.decide("key", 1).await).await;
     let error = decided.expect_err("no decision");
     let fine =
         service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("fine"))));
-    let layer = RateLimitLayer::new(Global, limiter).on_store_error(on_store_error);
+    let mut layer = RateLimitLayer::new(Global, limiter);
+    if denies {
+        layer = layer.deny_on_store_error();
+    }
     let Ok(response) = layer.layer(fine).oneshot(Request::new(())).await;
     (response.status(), error)
 }
@@ -259,9 +261,9 @@ fn no_reply_admits_more_than_an_outage_does() {
             let server = Server::start();
             server.replies(reply, b"");
             let redis = || server.redis().deadline(deadline);
-            let (denied, _) = status(&redis(), OnStoreError::Deny).await;
+            let (denied, _) = status(&redis(), true).await;
             assert_ne!(denied, StatusCode::OK, "{text:?}");
-            let (allowed, error) = status(&redis(), OnStoreError::Allow).await;
+            let (allowed, error) = status(&redis(), false).await;
             // A mistake is never an outage.
             let passes = allowed == StatusCode::OK;
             assert_eq!(passes, error.is_transient(), "{text:?}: {allowed}, {error}");

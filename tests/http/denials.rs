@@ -6,7 +6,6 @@ use http::{Request, Response, StatusCode};
 use tonic_types::StatusExt;
 use tower_throttle::{
     Decision, Global, Headers, ProblemJson, Quota, RateLimitLayer, RateLimited, Verdict,
-    layer::OnStoreError,
     respond::{Respond, Standard},
 };
 
@@ -227,7 +226,7 @@ fn a_request_after_retry_after_is_admitted_and_rounding_down_is_detected() {
 /// Shows promise 76.
 #[tokio::test]
 async fn an_outage_shows_no_details_of_the_store() {
-    let outage = RateLimitLayer::new(Global, Gone).on_store_error(OnStoreError::Deny);
+    let outage = RateLimitLayer::new(Global, Gone).deny_on_store_error();
     let response = ask(&outage, Request::new(())).await;
     assert_eq!(response.status(), 503);
     assert_eq!(response.body(), "");

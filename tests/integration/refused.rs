@@ -129,7 +129,8 @@ fn a_setting_of_an_algorithm_or_a_table_that_is_out_of_range_or_has_no_effect_pa
         limits.1.set_quota(burst) => "burst: 50 is not allowed";
         layer.handle().set_limit(0) => "limit: 0 is not allowed";
     }
-    assert_eq!((limits.0.quota(), limits.1.quota()), (DAY, DAY));
+    let [of_one, of_key] = [limits.0.peek(1), limits.1.peek(&1, 1)];
+    assert_eq!([of_one.limit, of_key.limit], [DAY.limit(); 2]);
     assert_eq!(layer.handle().limit(), 7);
 }
 

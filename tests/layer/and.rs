@@ -9,8 +9,7 @@ use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, ClientIp, ConcurrencyLimitLayer, Decision, FixedWindow, Global, Headers, LeakyBucket,
     Quota, RateLimitLayer, RateLimited, StoreError,
-    key::{PeerAddr, Priority},
-    layer::OnStoreError,
+    key::PeerAddr,
     store::{Op, Receipt},
 };
 
@@ -345,7 +344,6 @@ mod on_servers {
         let outage = || StoreError::new("timed out", true);
         let layer = |first: &Script, second: &Script| {
             RateLimitLayer::new(Global, first.clone())
-                .on_store_error(OnStoreError::Allow)
                 .and(RateLimitLayer::new(Global, second.clone()))
                 .respond(AsError)
                 .layer(service_fn(async |n: u8| Ok::<_, BoxError>(n)))
@@ -426,15 +424,15 @@ mod queued {
 #[tokio::test]
 async fn each_limit_of_several_has_priorities_of_its_own() {
     let by_path = |req: &Request| match req.uri().path() {
-        "/low" => Priority::LOW,
-        _ => Priority::HIGH,
+        "/low" => 50,
+        _ => 100,
     };
     let ask = |path: &str| {
         let mut request = from(1);
         *request.uri_mut() = path.parse().unwrap();
         request
     };
-    let busy = || ConcurrencyLimitLayer::new(Global, 2).reserve(Priority::HIGH, 1);
+    let busy = || ConcurrencyLimitLayer::new(Global, 2).reserve(100, 1);
     let rate = || RateLimitLayer::new(Global, window(9));
     // How many of three requests to a path are admitted, with their responses held.
     macro_rules! held {
@@ -458,7 +456,7 @@ async fn each_limit_of_several_has_priorities_of_its_own() {
             held!(busy().and(rate()).and(busy().priority(by_path)), path),
             expected
         );
-        let low = |_: &Request| Priority::LOW;
+        let low = |_: &Request| 50;
         assert_eq!(
             held!(
                 busy().and(RateLimitLayer::new(Global, window(9)).priority(low)),

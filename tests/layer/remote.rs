@@ -1,9 +1,7 @@
 //! Backends that are pending or fail.
 
 use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::{
-    AsError, Global, RateLimitLayer, RateLimited, StoreError, layer::OnStoreError,
-};
+use tower_throttle::{AsError, Global, RateLimitLayer, RateLimited, StoreError};
 
 use crate::support::{Reply, Script};
 
@@ -13,12 +11,13 @@ async fn echo(request: u8) -> Result<u8, Boxed> {
     Ok(request)
 }
 
-async fn outcome(on: OnStoreError, error: StoreError, shadow: bool) -> Result<u8, Boxed> {
+async fn outcome(denies: bool, error: StoreError, shadow: bool) -> Result<u8, Boxed> {
     let script = Script::default();
     script.push(Reply::Now(Err(error)));
-    let mut layer = RateLimitLayer::new(Global, script)
-        .respond(AsError)
-        .on_store_error(on);
+    let mut layer = RateLimitLayer::new(Global, script).respond(AsError);
+    if denies {
+        layer = layer.deny_on_store_error();
+    }
     if shadow {
         layer = layer.shadow();
     }
@@ -32,13 +31,8 @@ async fn outcome(on: OnStoreError, error: StoreError, shadow: bool) -> Result<u8
 #[tokio::test]
 async fn an_outage_allows_or_denies_as_configured() {
     let outage = || StoreError::new("timed out", true);
-    assert_eq!(
-        outcome(OnStoreError::Allow, outage(), false).await.unwrap(),
-        1
-    );
-    let error = outcome(OnStoreError::Deny, outage(), false)
-        .await
-        .unwrap_err();
+    assert_eq!(outcome(false, outage(), false).await.unwrap(), 1);
+    let error = outcome(true, outage(), false).await.unwrap_err();
     let limited = error.downcast_ref::<RateLimited>().unwrap();
     assert_eq!(limited.status(), 503);
     assert_eq!(limited.store_error(), Some(&outage()));
@@ -52,8 +46,8 @@ async fn an_outage_allows_or_denies_as_configured() {
 #[tokio::test]
 async fn a_wrong_configuration_is_not_an_outage() {
     let wrong = || StoreError::new("wrong password", false);
-    assert!(outcome(OnStoreError::Allow, wrong(), false).await.is_err());
-    assert!(outcome(OnStoreError::Allow, wrong(), true).await.is_ok());
+    assert!(outcome(false, wrong(), false).await.is_err());
+    assert!(outcome(false, wrong(), true).await.is_ok());
 }
 
 /// Shows promise 56.

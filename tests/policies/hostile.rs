@@ -54,15 +54,18 @@ fn no_text_makes_the_reader_panic() {
         }
         if let Err(problems) = PolicyFile::from_toml(&text) {
             refused += 1;
-            assert!(!problems.list().is_empty());
-            let lines = u32::try_from(text.lines().count()).unwrap();
-            for problem in problems.list() {
-                // A text that ends where a value is expected has its problem after the last line.
-                assert!(
-                    (1..=lines + 1).contains(&problem.line().unwrap()),
-                    "{problem}\n{text}"
-                );
-            }
+            let (problems, lines) = (problems.to_string(), text.lines().count());
+            let found = problems.lines().filter_map(|problem| {
+                let (line, _) = problem.strip_prefix("line ")?.split_once(": ")?;
+                line.parse().ok()
+            });
+            let found: Vec<usize> = found.collect();
+            // A text that ends where a value is expected has its problem after the last line.
+            let is_there = |line| (1..=lines + 1).contains(line);
+            assert!(
+                !found.is_empty() && found.iter().all(is_there),
+                "{problems}\n{text}"
+            );
         }
         let _ = serde_json::from_str::<PolicyFile>(&text);
         let _ = serde_norway::from_str::<PolicyFile>(&text);

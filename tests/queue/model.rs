@@ -14,23 +14,22 @@ use tower_throttle::{
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm},
     clock::{Clock, MonotonicClock, Tick},
-    key::Priority,
 };
 
 use crate::random::Random;
 use crate::support::{Boxed, pass, settle};
 
-const PRIORITIES: [Priority; 3] = [Priority::LOW, Priority::MEDIUM, Priority::HIGH];
+const PRIORITIES: [u8; 3] = [50, 80, 100];
 
 /// A request: its name, its cost and its priority.
-type Job = (u32, u64, Priority);
+type Job = (u32, u64, u8);
 
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     most: u32,
     longest: u64,
     newest_first: bool,
-    least: Priority,
+    least: u8,
 }
 
 /// What is wrong with a model.
@@ -139,8 +138,8 @@ impl<A: Algorithm> Model<A> {
             newest_first,
             least,
         } = self.settings;
-        let level = |of: Priority| match self.mistake {
-            Mistake::NoPriority => Priority::HIGH,
+        let level = |of: u8| match self.mistake {
+            Mistake::NoPriority => 100,
             _ => of,
         };
         let goes_before = |one: &Waiter| {

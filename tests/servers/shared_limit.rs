@@ -12,7 +12,6 @@ use std::{
 use tokio::task::JoinSet;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
-use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
 use tower_throttle::{AsError, Global, Quota, TokenBucket};
@@ -119,7 +118,7 @@ pub(crate) async fn machines_share_permits<S: CasStore + Clone>(store: S) {
             .queue(100)
             .max_wait(Duration::from_secs(60))
             .release_at_response()
-            .on_store_error(OnStoreError::Deny)
+            .deny_on_store_error()
             .respond(AsError);
         for _ in 0..20 {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));

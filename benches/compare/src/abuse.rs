@@ -12,7 +12,7 @@ use tower::util::ServiceFn;
 use tower::{BoxError, Layer, Service, service_fn};
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, Gradient2, UntilResponse};
-use tower_throttle::key::{Networks, Priority};
+use tower_throttle::key::Networks;
 use tower_throttle::respond::Responder;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{AsError, Local, Lockout, Quota, SlidingLog};
@@ -184,8 +184,8 @@ pub(crate) fn concurrency(effort: &Effort) {
     let none = f64::INFINITY;
     permit(effort, "permit of a key, with a priority", none, &|cost| {
         let layer = fixed().priority(|key: &u64| match key % 2 {
-            0 => Priority::LOW,
-            _ => Priority::HIGH,
+            0 => 50,
+            _ => 100,
         });
         layer
             .cost(move |_: &u64| cost)

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
-use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::cas::{
     CasStore, Loaded, MemoryStore, Swapped, Value, postgres::PostgreSql,
 };
@@ -92,7 +91,7 @@ async fn rows<S: CasStore>(effort: &Effort, store: &str, cas: S) {
         tokio::task::yield_now().await;
         Ok::<_, BoxError>(())
     });
-    let layer = ConcurrencyLimitLayer::new(by_key, fleet).on_store_error(OnStoreError::Deny);
+    let layer = ConcurrencyLimitLayer::new(by_key, fleet).deny_on_store_error();
     let ours = call(layer.release_at_response().respond(AsError).layer(inner));
     let layer = ConcurrencyLimitLayer::new(by_key, LIMIT);
     let theirs = call(layer.release_at_response().respond(AsError).layer(inner));

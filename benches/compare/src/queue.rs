@@ -28,7 +28,6 @@ use tower_layer::Layer;
 use tower_service::Service;
 use tower_throttle::{
     Global, LeakyBucket, Quota, RateLimitLayer, RateLimited,
-    key::Priority,
     respond::{Opaque, Respond},
 };
 
@@ -195,7 +194,7 @@ fn important(waiting: usize) -> f64 {
         let bucket = LeakyBucket::new(Quota::per_hour(1));
         let layer = RateLimitLayer::new(Global, bucket)
             .queue(u32::MAX)
-            .priority(|rank: &Priority| *rank);
+            .priority(|rank: &u8| *rank);
         let mut service = layer.respond(Never).layer(Idle);
         let mut cx = Context::from_waker(Waker::noop());
         let mut enter = |rank| {
@@ -203,20 +202,20 @@ fn important(waiting: usize) -> f64 {
             let is_waiting = request.as_mut().poll(&mut cx).is_pending();
             (request, is_waiting)
         };
-        assert!(!enter(Priority::MEDIUM).1, "the first one passes");
+        assert!(!enter(80).1, "the first one passes");
         let mut line: Vec<_> = (0..waiting)
-            .map(|_| enter(Priority::MEDIUM))
+            .map(|_| enter(80))
             .map(|(request, is_waiting)| is_waiting.then_some(request).expect("a place"))
             .collect();
         let mut important = Vec::new();
         let mut took = 0.0;
         for round in 0..ROUNDS {
             drop(line.remove(waiting / 2 - round));
-            let (request, is_waiting) = enter(Priority::MEDIUM);
+            let (request, is_waiting) = enter(80);
             assert!(is_waiting, "the line is full again");
             line.push(request);
             let start = busy();
-            let (request, is_waiting) = enter(Priority::HIGH);
+            let (request, is_waiting) = enter(100);
             took += busy() - start;
             assert!(is_waiting, "it takes the place of another one");
             important.push(request);

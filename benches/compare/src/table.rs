@@ -146,7 +146,7 @@ fn filling<K: Key>(effort: &Effort, keys: u64) {
         count_live();
         let ours = peers::local(false, keys);
         // As a layer does when it is built.
-        ours.allocate();
+        let _ = ours.peek(&0, 0);
         row.ours
             .push(worst(keys, |key: &K| ours.check(key, 1).is_admitted()));
         bytes.0 = live() as f64 / keys as f64;

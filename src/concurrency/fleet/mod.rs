@@ -31,7 +31,7 @@
 //!
 //! # Failure
 //! If the store does not reply within the [deadline](FleetLimit::deadline), or its circuit breaker is open,
-//! [`on_store_error`](super::ConcurrencyLimitLayer::on_store_error) says what becomes of new requests. For a bound
+//! New requests pass, or with [`deny_on_store_error`](super::ConcurrencyLimitLayer::deny_on_store_error) are denied. For a bound
 //! on each machine while it is down, add a second layer with a number.
 
 mod table;
@@ -295,20 +295,19 @@ impl LeaseHolder for OfKey {
 }
 
 impl<K, R, H, S: CasStore> super::ConcurrencyLimitLayer<K, R, H, Fleet<S>> {
-    /// What happens to requests while the store of the permits cannot be asked. By default they pass,
-    /// unlimited.
+    /// Denies requests while the store of the permits cannot be asked. Unless set they pass, unlimited.
     ///
     /// ```
-    /// use tower_throttle::{Global, layer::OnStoreError};
+    /// use tower_throttle::Global;
     /// use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
     /// use tower_throttle::store::cas::MemoryStore;
     ///
     /// let limit = FleetLimit::new(MemoryStore::new(), "exports", 10);
-    /// let layer = ConcurrencyLimitLayer::new(Global, limit).on_store_error(OnStoreError::Deny);
+    /// let layer = ConcurrencyLimitLayer::new(Global, limit).deny_on_store_error();
     /// # drop(layer);
     /// ```
-    pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
-        self.with_gate(|gate| gate.options.on_store_error = on_store_error)
+    pub fn deny_on_store_error(self) -> Self {
+        self.with_gate(|gate| gate.options.on_store_error = OnStoreError::Deny)
     }
 }
 

@@ -36,7 +36,7 @@ use super::state::State;
 /// If the refund fails, because the server is down or the process ends, the cost stays taken until time
 /// has refilled it. No limit ever admits more than it should.
 ///
-/// A limit whose server is down does as its own `on_store_error` says, and the others decide as usual.
+/// A limit whose server is down passes or denies as it is set, and the others decide as usual.
 pub struct AllOf<P> {
     state: Arc<State<P>>,
 }

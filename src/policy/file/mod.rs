@@ -10,12 +10,9 @@ mod tests;
 mod toml;
 mod values;
 
-pub use self::{
-    model::PolicyFile,
-    problem::{Problem, Problems},
-};
+pub use self::{model::PolicyFile, problem::Problems};
 pub(super) use self::{
     model::{Deny, Limit, ListSource, Override, Requests, StoreSource},
-    problem::not_defined,
+    problem::{Problem, not_defined},
     values::KeySource,
 };

@@ -5,19 +5,10 @@ use std::{error::Error, fmt};
 use crate::policy::parse::did_you_mean;
 
 /// One thing that is wrong with a policy file, or worth a warning.
-///
-/// ```
-/// use tower_throttle::policy::PolicyFile;
-///
-/// let problems = PolicyFile::from_toml("version = 1\nlimits = []").unwrap_err();
-/// let problem = &problems.list()[0];
-/// assert_eq!(problem.line(), Some(2));
-/// assert!(problem.to_string().starts_with("line 2: limits: "));
-/// assert!(problem.to_string().ends_with("; did you mean limit?"));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     path: String,
+    /// From 1, if the format reports lines.
     line: Option<u32>,
     message: String,
 }
@@ -52,11 +43,6 @@ impl Problem {
         };
         Self::new(path, line, message + &near)
     }
-
-    /// The line, from 1, if the format reports lines.
-    pub const fn line(&self) -> Option<u32> {
-        self.line
-    }
 }
 
 impl fmt::Display for Problem {
@@ -71,7 +57,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is wrong with a policy file: at least one [`Problem`], and at most one per limit.
+/// What is wrong with a policy file, a line of text for each: at least one, and at most one per limit.
 ///
 /// ```
 /// use tower_throttle::policy::PolicyFile;
@@ -94,11 +80,6 @@ impl Problems {
     pub(crate) fn of(mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.line);
         Self(problems)
-    }
-
-    /// The problems, in the order of the lines.
-    pub fn list(&self) -> &[Problem] {
-        &self.0
     }
 }
 

@@ -11,7 +11,7 @@ use super::respond::AsInFile;
 use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::Permits;
 use crate::layer::{AllOf, Counts, Handle, LimitLayer, Limiting};
-use crate::policy::file::{PolicyFile, Problem, Problems};
+use crate::policy::file::{PolicyFile, Problems};
 use crate::respond::{Responder, Standard};
 use crate::saved::{SaveState, load_named, save_named};
 use crate::store::local::Local;
@@ -202,11 +202,11 @@ impl PolicyHandle {
     ///
     /// let file = PolicyFile::from_toml("version = 1").unwrap();
     /// let handle = PolicyLayer::new(file, Environment::new()).unwrap().handle();
-    /// let warning = handle.warnings()[0].to_string();
-    /// assert_eq!(warning, "limit: the file has no limit: every request passes");
+    /// assert_eq!(handle.warnings()[0], "limit: the file has no limit: every request passes");
     /// ```
-    pub fn warnings(&self) -> Vec<Problem> {
-        self.backend().current().warnings.clone()
+    pub fn warnings(&self) -> Vec<String> {
+        let current = self.backend().current();
+        current.warnings.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -75,7 +75,7 @@
 //!
 //! A machine that does not reach the store uses what it holds, for a life at most. Then its requests fail
 //! at once with a transient error, and [`Fallback`](crate::store::Fallback) or the layer's
-//! `on_store_error` decides. What was used is reported when the store is reached again. A store that does not
+//! the layer decides. What was used is reported when the store is reached again. A store that does not
 //! keep up stretches the interval, and [`FleetLimiter::lag`] shows it. An exchange that failed is tried again after a
 //! time that doubles from 50 ms to a second. A request that cannot be decided leaves nothing behind.
 //!

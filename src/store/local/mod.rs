@@ -63,7 +63,7 @@ use crate::quota::Quota;
 /// # Memory
 /// A key takes 29 bytes if its state has at most 16, as those of buckets and fixed windows, and 40 bytes if its
 /// state has 24, as a sliding window: 0.45 times the size of three states and 16 bytes. All of this memory is
-/// allocated once: when a layer is built with the table, by [`allocate`](Self::allocate), or at the first use.
+/// allocated once: when a layer is built with the table, or at the first use.
 ///
 /// Some states allocate more: a log 16 bytes per admission in the window, and up to twice that while it grows; a grid 8
 /// bytes per cell.
@@ -150,7 +150,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     }
 
     /// The current quota. If there are several limits, it is the quota of the first.
-    pub fn quota(&self) -> Quota {
+    fn quota(&self) -> Quota {
         self.algorithm().quota()
     }
 

@@ -105,17 +105,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     }
 
     /// Allocates the table now and not at its first use, which takes 10 to 20 ms per million keys.
-    ///
-    /// A layer does this when it is built.
-    ///
-    /// ```
-    /// use tower_throttle::{Local, Quota, TokenBucket};
-    ///
-    /// let limiter = Local::new(TokenBucket::new(Quota::per_second(10))).capacity(1_000_000);
-    /// limiter.allocate();
-    /// assert!(limiter.check("alice", 1).is_admitted());
-    /// ```
-    pub fn allocate(&self) {
+    pub(crate) fn allocate(&self) {
         self.shared.allocate();
     }
 

@@ -78,9 +78,8 @@ fn a_changed_quota_is_read_back_and_keeps_usage() {
     limiter
         .set_quota(Quota::per_minute(12))
         .expect("a window takes any quota");
-    assert_eq!(limiter.quota(), Quota::per_minute(12));
-    assert_eq!(limiter.quota().period(), MINUTE);
-    assert_eq!(limiter.peek(1).remaining(), 4);
+    let changed = limiter.peek(1);
+    assert_eq!((changed.limit, changed.remaining()), (12, 4));
     limiter
         .set_quota(Quota::per_minute(5))
         .expect("a window takes any quota");
@@ -113,6 +112,7 @@ fn a_changed_quota_is_read_back_and_keeps_usage() {
 #[test]
 fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
     fn stress<A: Algorithm>(algorithm: A) {
+        let quota = algorithm.quota();
         let (limiter, clock) = manual(algorithm);
         for now in [
             0,
@@ -136,7 +136,7 @@ fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
                 denied.is_denied() && denied.retry_after.is_none(),
                 "{limiter:?}"
             );
-            let _ = limiter.set_quota(limiter.quota());
+            let _ = limiter.set_quota(quota);
             limiter.reset();
             assert!(limiter.check(1).wait().is_some(), "{limiter:?}");
         }

@@ -17,7 +17,6 @@ use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     Decision, Local, Quota, RateLimited, StoreError, TokenBucket,
-    layer::OnStoreError,
     store::{Backend, Cached, IntoBackend, Op, Plan, Quotas},
     stream::{BodyLimitLayer, LimitedBody, StreamLimit},
 };
@@ -273,12 +272,14 @@ impl IntoBackend for Down {
 /// Shows promise 396.
 #[tokio::test]
 async fn a_body_passes_or_fails_without_its_store_as_it_is_set() {
-    for (setting, passes) in [(OnStoreError::Allow, true), (OnStoreError::Deny, false)] {
+    for passes in [true, false] {
         let file = service_fn(async |_: Request<LimitedBody<Full<Bytes>>>| {
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("file"))))
         });
-        let layer = BodyLimitLayer::responses(|_: &Request<Full<Bytes>>| 7_u64, Down)
-            .on_store_error(setting);
+        let mut layer = BodyLimitLayer::responses(|_: &Request<Full<Bytes>>| 7_u64, Down);
+        if !passes {
+            layer = layer.deny_on_store_error();
+        }
         let response = layer
             .layer(file)
             .oneshot(Request::new(Full::default()))

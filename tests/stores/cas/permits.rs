@@ -12,8 +12,6 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::clock::{Clock, MonotonicClock};
 use tower_throttle::concurrency::fleet::{Fleet, FleetLimit};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, UntilResponse};
-use tower_throttle::key::Priority;
-use tower_throttle::layer::OnStoreError;
 use tower_throttle::respond::Responder;
 use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped};
 use tower_throttle::{AsError, Global, RateLimited, StoreError};
@@ -45,7 +43,7 @@ impl<S: CasStore> Machine<S> {
     fn new(store: S, limit: u32) -> Self {
         let limit = FleetLimit::new(store, "exports", limit);
         let layer = ConcurrencyLimitLayer::new(Global, limit).release_at_response();
-        Self(layer.on_store_error(OnStoreError::Deny).respond(AsError))
+        Self(layer.deny_on_store_error().respond(AsError))
     }
 
     /// The same machine, where up to 1,000 requests wait for a minute.
@@ -132,18 +130,18 @@ async fn permits_are_reserved_of_all_machines_together() {
     let [a, b] = [(); 2].map(|()| {
         let limit = FleetLimit::new(store.clone(), "exports", 3);
         let layer = ConcurrencyLimitLayer::new(Global, limit).release_at_response();
-        let layer = layer.priority(|job: &Priority| *job).respond(AsError);
-        let serve = async |_: Priority| pending::<Result<(), BoxError>>().await;
-        layer.reserve(Priority::HIGH, 1).layer(service_fn(serve))
+        let layer = layer.priority(|job: &u8| *job).respond(AsError);
+        let serve = async |_: u8| pending::<Result<(), BoxError>>().await;
+        layer.reserve(100, 1).layer(service_fn(serve))
     });
     let mut calls = Vec::new();
     for (service, priority, is_admitted) in [
-        (&a, Priority::LOW, true),
-        (&b, Priority::MEDIUM, true),
-        (&a, Priority::LOW, false),
-        (&b, Priority::MEDIUM, false),
-        (&b, Priority::HIGH, true),
-        (&a, Priority::HIGH, false),
+        (&a, 50, true),
+        (&b, 80, true),
+        (&a, 50, false),
+        (&b, 80, false),
+        (&b, 100, true),
+        (&a, 100, false),
     ] {
         let call = tokio::spawn(service.clone().oneshot(priority));
         sleep(SECOND).await;
@@ -485,8 +483,9 @@ async fn a_request_that_leaves_during_its_swap_gives_its_permit_back() {
 async fn a_store_that_is_down_denies_or_admits_as_set_and_limits_again_when_it_is_back() {
     let (store, cable) = (MemoryStore::new(), Cable::default());
     let denies = Machine::new(Altered(store.clone(), cable.clone()), 1);
-    let admits = Machine::new(Altered(store, cable.clone()), 1);
-    let admits = Machine(admits.0.on_store_error(OnStoreError::Allow));
+    let limit = FleetLimit::new(Altered(store, cable.clone()), "exports", 1);
+    let layer = ConcurrencyLimitLayer::new(Global, limit).release_at_response();
+    let admits = Machine(layer.respond(AsError));
     cable.cut(true);
     for _ in 0..5 {
         let denied = denial(denies.acquire().await);

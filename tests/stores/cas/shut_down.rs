@@ -5,7 +5,6 @@ use std::{fmt, future::Future, sync::mpsc::channel, thread, time::Duration};
 use tokio::runtime::{Builder, Handle};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
-use tower_throttle::layer::OnStoreError;
 use tower_throttle::store::cas::MemoryStore;
 use tower_throttle::store::fleet::{Leased, Synced};
 use tower_throttle::store::{Backend, Cached, Op, Plan, Quotas};
@@ -61,7 +60,7 @@ fn each_call_in_a_runtime_that_was_shut_down_ends() {
     assert!(denied_in(in_shut_down_runtime(move || async move {
         let limit = FleetLimit::new(MemoryStore::new(), "exports", 5);
         let layer = ConcurrencyLimitLayer::new(Global, limit).release_at_response();
-        let layer = layer.on_store_error(OnStoreError::Deny).respond(AsError);
+        let layer = layer.deny_on_store_error().respond(AsError);
         let service = layer.layer(service_fn(async |()| Ok::<_, RateLimited>(())));
         let error = service.oneshot(()).await.expect_err("no store was asked");
         error.store_error().expect("the store's").to_string()
