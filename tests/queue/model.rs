@@ -192,6 +192,14 @@ impl<A: Algorithm> Model<A> {
         }
     }
 
+    fn retune(&mut self, quota: Quota, now: u64) {
+        let old = self.algorithm.clone();
+        if let Ok(new) = old.with_quota(quota) {
+            new.rescale(&mut self.state, &old, Tick::from_nanos(now));
+            (self.algorithm, self.asked) = (new, now);
+        }
+    }
+
     fn give_back(&mut self, units: u64, now: u64) {
         let at = Tick::from_nanos(now);
         let cost = Cost { units, at };
@@ -237,7 +245,13 @@ async fn agree<A: Algorithm>(algorithm: A, seed: u64, mistake: Mistake) -> bool 
     for name in 0..40 {
         let now = tick();
         model.advance(now);
-        match random.below(8) {
+        match random.below(9) {
+            2 => {
+                let quota = per_5_ms(1 + random.below(3)).burst(2);
+                if handle.set_quota(quota).is_ok() {
+                    model.retune(quota, now);
+                }
+            }
             0 if !calls.is_empty() => {
                 let left = name - 1 - u32::try_from(random.below(4)).unwrap().min(name - 1);
                 let call: Option<JoinHandle<()>> = calls.remove(&left);
