@@ -341,7 +341,10 @@ pub(crate) fn state_from_bytes<A: Algorithm>(algorithm: &A, mut bytes: &[u8]) ->
 }
 
 /// The tags of its limits and their periods: what all have in common that convert each other's states.
-#[cfg(feature = "cas")]
+#[cfg_attr(
+    not(feature = "cas"),
+    expect(dead_code, reason = "only stores on servers ask")
+)]
 pub(crate) fn layout_of_settings<A: Algorithm>(algorithm: &A) -> [String; 2] {
     let [mut kinds, mut periods] = [const { String::new() }; 2];
     let _ = visit(&mut algorithm.clone(), |field| {

@@ -85,6 +85,7 @@ impl Networks {
     }
 
     /// Whether no network is listed.
+    #[cfg(any(feature = "policies", test))]
     pub(crate) fn is_empty(&self) -> bool {
         !self.networks.values().any(|is_listed| *is_listed)
     }
