@@ -418,11 +418,13 @@ pub fn take_up_to<A: Algorithm>(
     now: Tick,
     most: u64,
 ) -> (u64, Decision) {
-    let mut taken = most;
-    let mut looked = algorithm.peek(state, now, 0);
-    // Of several limits another one may have less.
-    while looked.remaining() < taken {
-        taken = looked.remaining();
+    let mut taken = most.min(algorithm.peek(state, now, 0).remaining());
+    let mut looked = algorithm.peek(state, now, taken);
+    // Of several limits another one has less, although a greater share of what it may.
+    while taken > 0 && looked.is_denied() {
+        taken = Some(looked.remaining())
+            .filter(|left| *left < taken)
+            .unwrap_or(0);
         looked = algorithm.peek(state, now, taken);
     }
     (taken, algorithm.decide(state, now, taken))
