@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, IntoAlgorithm, reserve};
 use tower_throttle::clock::Tick;
 use tower_throttle::{
-    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, Verdict,
+    WarmUp,
 };
 
 use crate::random::{Random, seeds};
@@ -124,4 +125,25 @@ fn no_algorithm_expects_too_long_a_wait() {
         &(TokenBucket::new(quota.burst(4)), SlidingLog::new(quota)).into_algorithm(),
         4,
     );
+}
+
+/// Behind a turn that passes unused the others keep theirs; that of the last one is free again.
+///
+/// Shows promise 25.
+#[test]
+fn only_the_last_turn_is_given_back() {
+    let bucket = TokenBucket::new(Quota::per_second(10).burst(1));
+    let now = Tick::from_nanos(1 << 40);
+    for (leaves, next) in [(100, 400), (200, 400), (300, 300)] {
+        let mut state = bucket.fresh(now);
+        let mut book = || reserve(&bucket, &mut state, now, 1, Duration::from_secs(1)).verdict;
+        let waits = |ms| Verdict::Wait(Duration::from_millis(ms));
+        let booked = [Verdict::Admit, waits(100), waits(200), waits(300)];
+        assert_eq!([(); 4].map(|()| book()), booked);
+        let at = Tick::from_nanos(now.as_nanos() + leaves * 1_000_000 - 1);
+        let cost = Cost { units: 1, at };
+        bucket.refund(&mut state, now, cost, GiveBack::Cancel);
+        let booked = reserve(&bucket, &mut state, now, 1, Duration::from_secs(1));
+        assert_eq!(booked.verdict, waits(next), "{leaves}");
+    }
 }
