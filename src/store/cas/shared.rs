@@ -102,13 +102,14 @@ impl<S: CasStore> Shared<S> {
             .await;
     }
 
-    /// Runs one operation of the store within the deadline of a call.
+    /// Runs one operation of the store on a key within the deadline of a call.
     pub(in crate::store) async fn call<T>(
         &self,
+        key: &str,
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let ends_at = MonotonicClock.now().plus(self.deadline);
-        self.call_until("", ends_at, pin!(operation)).await
+        self.call_until(key, ends_at, pin!(operation)).await
     }
 
     /// Whether the store has replied since.

@@ -4,8 +4,6 @@
 //! record of an exact limit with that of the key as its state. So it names its last writes, and a swap without a reply is
 //! found. If others may have displaced its name, what was used counts again, and what was given back lapses.
 
-use std::sync::Arc;
-
 use tokio::sync::Mutex;
 
 use super::batch::{Batch, Replies, micros, text_of};
@@ -23,21 +21,12 @@ use crate::store::events::RemoteMetrics;
 pub(super) struct Flight {
     pub(super) batch: Batch,
     pub(super) hashes: Vec<u64>,
+    /// What its keys have in common; `None` if others may go on with none of it.
+    pub(super) group: Option<u64>,
     /// When it was sent first.
     pub(super) begun: Tick,
     /// The swaps that have no outcome: they outlive the task.
-    sent: Mutex<Vec<Sent<Replies>>>,
-}
-
-impl Flight {
-    pub(super) fn new(batch: Batch, hashes: Vec<u64>, begun: Tick) -> Arc<Self> {
-        Arc::new(Self {
-            batch,
-            hashes,
-            begun,
-            sent: Mutex::default(),
-        })
-    }
+    pub(super) sent: Mutex<Vec<Sent<Replies>>>,
 }
 
 /// Executes a batch.
@@ -48,12 +37,12 @@ pub(super) async fn exchange<S: CasStore>(
     shared: &Shared<S>,
     flight: &Flight,
 ) -> Result<Replies, StoreError> {
-    let batch = &flight.batch;
+    let (batch, begun) = (&flight.batch, MonotonicClock.now());
+    let key = &batch.keys[0].0;
     if S::RUNS != Runs::None {
         RemoteMetrics(S::NAME).batch_sent(batch.keys.len());
-        return shared.call(shared.store.run(batch)).await;
+        return shared.call(key, shared.store.run(batch)).await;
     }
-    let (key, begun) = (&batch.keys[0].0, MonotonicClock.now());
     shared.back_off(key, begun).await;
     let mut exchange = Exchange {
         batch,

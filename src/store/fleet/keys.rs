@@ -19,7 +19,7 @@ use crate::store::local::Seeded;
 use crate::sync::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, lock};
 
 const SHARDS: usize = 64;
-/// How many keys of a full shard are looked at to find one to forget.
+/// Among how many keys of a full shard, which are not being exchanged, one to forget is chosen.
 const LOOKS: usize = 32;
 
 /// The keys by their hashes, which are secret: no client can choose two keys of one hash.
@@ -118,49 +118,48 @@ impl Keys {
     }
 
     /// Decides on a request for the first time, or `again` after an exchange; or lets it wait for one, which is to be
-    /// sent at once. `None` if the store would have to decide, and is not reached, or the table is full.
+    /// sent at once.
+    ///
+    /// # Errors
+    /// If the table is full.
     pub(super) fn decide(
         &self,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
         (now, cost): (Tick, u64),
-        [again, is_cut_off]: [bool; 2],
-    ) -> Option<Result<Decision, Exchanged>> {
+        again: bool,
+    ) -> Result<Result<Decision, Exchanged>, StoreError> {
         let mut shard = self.shard(hash);
         if cost > shard.limit.shape.capacity {
-            return Some(Ok(shard.peek(hash, now, cost)));
-        }
-        if is_cut_off && !shard.keys.contains_key(&hash) {
-            return None;
+            return Ok(Ok(shard.peek(hash, now, cost)));
         }
         let (entry, limit) = self.entry(&mut shard, hash, name, now)?;
         let budget = &mut entry.budget;
         let answer = budget.decide(limit, now, cost, again);
         if answer != Answer::Wait {
-            return Some(Ok(decision(budget, limit, now, (cost, answer))));
-        }
-        if is_cut_off {
-            budget.give_up();
-            return None;
+            return Ok(Ok(decision(budget, limit, now, (cost, answer))));
         }
         let (waiter, exchanged) = oneshot::channel();
         entry.waiters.retain(|waiter| !waiter.is_closed());
         entry.waiters.push(waiter);
-        Some(Err(exchanged))
+        Ok(Err(exchanged))
     }
 
-    /// Changes the budget of a key. Returns an admission with its figures; `None` if the table is full.
+    /// Changes the budget of a key. Returns an admission with its figures.
+    ///
+    /// # Errors
+    /// If the table is full.
     pub(super) fn change(
         &self,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
         now: Tick,
         change: impl FnOnce(&mut Budget),
-    ) -> Option<Decision> {
+    ) -> Result<Decision, StoreError> {
         let mut shard = self.shard(hash);
         let (entry, limit) = self.entry(&mut shard, hash, name, now)?;
         change(&mut entry.budget);
-        Some(decision(&entry.budget, limit, now, (0, Answer::Admit)))
+        Ok(decision(&entry.budget, limit, now, (0, Answer::Admit)))
     }
 
     /// The entry of a key, which is made if there is room for it.
@@ -170,29 +169,29 @@ impl Keys {
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
         now: Tick,
-    ) -> Option<(&'a mut Entry, &'a Limit)> {
-        if !shard.keys.contains_key(&hash) {
-            if self.len() >= self.capacity && !self.make_room(shard, now) {
-                return None;
-            }
+    ) -> Result<(&'a mut Entry, &'a Limit), StoreError> {
+        let is_full = self.len() >= self.capacity && !shard.keys.contains_key(&hash);
+        if is_full && !self.make_room(shard, now) {
+            let message = "all keys of the table are being exchanged";
+            return Err(StoreError::new(message, true));
+        }
+        let entry = shard.keys.entry(hash).or_insert_with(|| {
             self.len.fetch_add(1, Ordering::Relaxed);
-            let entry = Entry {
+            Box::new(Entry {
                 budget: Budget::default(),
                 name: name(),
                 is_in_flight: false,
                 waiters: Vec::new(),
-            };
-            shard.keys.insert(hash, Box::new(entry));
-        }
-        Some((shard.keys.get_mut(&hash)?, &shard.limit))
+            })
+        });
+        Ok((entry, &shard.limit))
     }
 
     /// Forgets a key of a full table: one that need not be known, or is not used now, or any that is not being
     /// exchanged. Returns whether there is one, or none at all in this part of the table.
     fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
-        let looks = shard.keys.iter().take(LOOKS);
-        let idle = looks.filter(|(_, entry)| entry.is_idle());
-        let ranked = idle.map(|(hash, entry)| {
+        let idle = shard.keys.iter().filter(|(_, entry)| entry.is_idle());
+        let ranked = idle.take(LOOKS).map(|(hash, entry)| {
             let is_known = !entry.budget.is_forgettable(&shard.limit, now);
             (entry.budget.is_due(), is_known, *hash)
         });
@@ -243,11 +242,7 @@ impl Keys {
     /// Lets every waiting request go on with an error, and forgets what only they have asked for.
     pub(super) fn fail_waiters(&self, error: &StoreError, now: Tick) {
         for mut shard in self.shards() {
-            let entries = shard.keys.values_mut();
-            for entry in entries.filter(|entry| !entry.waiters.is_empty()) {
-                entry.wake(&Err(error.clone()));
-                entry.budget.give_up();
-            }
+            shard.keys.values_mut().for_each(|entry| entry.fail(error));
             self.forget(&mut shard, now);
         }
     }
@@ -267,6 +262,19 @@ impl Entry {
     /// Whether it is not being exchanged, and no request waits for that.
     fn is_idle(&self) -> bool {
         !self.is_in_flight && self.waiters.is_empty()
+    }
+
+    /// The group of its name.
+    pub(super) fn group(&self) -> Option<u64> {
+        self.name.split('}').next()?.parse().ok()
+    }
+
+    /// Lets the requests that wait for it go on with an error, and forgets what they have asked for.
+    pub(super) fn fail(&mut self, error: &StoreError) {
+        if !self.waiters.is_empty() {
+            self.wake(&Err(error.clone()));
+            self.budget.give_up();
+        }
     }
 
     /// Lets the requests that wait for it go on.

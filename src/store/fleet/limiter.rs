@@ -47,7 +47,7 @@ pub struct FleetBuilder<S, const AHEAD: bool> {
 pub struct FleetCounts {
     /// Keys that were exchanged with the store.
     pub exchanged: u64,
-    /// Batches of keys that failed. They are tried again after a time that doubles from 50 ms to a second.
+    /// How often a batch of keys has failed. It is tried again within 50 ms at first, and within a second later.
     pub failed: u64,
     /// Writes that found another version, because another machine had changed the key.
     pub conflicts: u64,
@@ -80,8 +80,8 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
     /// If the store cannot be reached.
     pub async fn ready(&self) -> Result<(), StoreError> {
         let Node { shared, .. } = &**self.node();
-        let load = shared.store.load(&self.node().sequence_key);
-        shared.call(load).await.map(drop)
+        let key = &self.node().sequence_key;
+        shared.call(key, shared.store.load(key)).await.map(drop)
     }
 
     /// Reports what was used since the last exchange and gives back all units, and waits until the store
@@ -155,8 +155,7 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
             Op::Take(_) | Op::Reserve { .. } | Op::Peek(_) => {}
         };
         let name = || node.name_of(key);
-        let decision = node.keys.change(hash, name, now, change);
-        let decision = decision.ok_or_else(Node::<S, A>::is_full)?;
+        let decision = node.keys.change(hash, name, now, change)?;
         if op == Op::Reset {
             node.exchange_now(hash);
         }

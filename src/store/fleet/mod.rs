@@ -77,7 +77,9 @@
 //! at once with a transient error, and [`Fallback`](crate::store::Fallback) or the layer's
 //! the layer decides. What was used is reported when the store is reached again. A store that does not
 //! keep up stretches the interval, and [`FleetLimiter::lag`] shows it. An exchange that failed is tried again after a
-//! time that doubles from 50 ms to a second. A request that cannot be decided leaves nothing behind.
+//! random time, at most 50 ms at first and a second later. Only its keys wait for it, and in Redis and PostgreSQL others on
+//! the same server; a value that cannot be read concerns its key alone, until a reset. A request that cannot be decided
+//! leaves nothing behind.
 //!
 //! # Time
 //!

@@ -1,6 +1,11 @@
 //! One machine of a fleet: its keys, and the task that exchanges them with the store.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use tokio::{
     sync::{Notify, oneshot},
@@ -9,7 +14,7 @@ use tokio::{
 
 use super::batch::{Batch, Replies};
 use super::cas::{Flight, exchange};
-use super::exchange::Limit;
+use super::exchange::{Limit, Report};
 use super::keys::{Exchanged, Keys, Shard};
 use super::machine::StoreTime;
 use super::shape::Shape;
@@ -27,7 +32,7 @@ use crate::store::{
     events::RemoteMetrics,
     remote::{RemoteKey, key_name, layout_of},
 };
-use crate::sync::{AtomicU64, CachePadded, Mutex, Ordering, lock};
+use crate::sync::{CachePadded, Mutex, Ordering, lock};
 
 /// How long a call of the store may take.
 pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(1);
@@ -39,15 +44,8 @@ const MAX_BATCH: usize = 100;
 /// Into how many groups the keys of a limit are divided. In a cluster those of a group are on one server.
 const GROUPS: u32 = 64;
 
-/// The time to the next attempt after a failed exchange, which doubles with each.
+/// The longest time to the next attempt after a failed exchange, which doubles with each.
 const RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
-
-/// The task does not run.
-const STOPPED: u64 = 0;
-/// It runs, and the last exchange was done.
-const IN_TOUCH: u64 = 1;
-/// It runs, and the last exchange failed.
-const CUT_OFF: u64 = 2;
 
 pub(super) struct Node<S: CasStore, A: Algorithm> {
     pub(super) shared: Arc<Shared<S>>,
@@ -59,7 +57,7 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
     wait_limit: Duration,
     id: u64,
     pub(super) sequence_key: Arc<str>,
-    mode: CachePadded<AtomicU64>,
+    is_running: CachePadded<AtomicBool>,
     wake: Notify,
     pub(super) progress: Mutex<Progress>,
 }
@@ -68,7 +66,8 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
 #[derive(Default)]
 pub(super) struct Progress {
     sequence: u64,
-    /// Batches without a reply. They are sent again unchanged before any other.
+    /// Batches without a reply. They are sent again unchanged, and others on the same keys or for the same sequence only
+    /// after that.
     flights: Vec<Arc<Flight>>,
     time: Option<StoreTime>,
     /// The store knows of all that was used before.
@@ -77,6 +76,8 @@ pub(super) struct Progress {
     urgent: Vec<u64>,
     flushes: Vec<oneshot::Sender<Result<(), StoreError>>>,
     is_closing: bool,
+    /// Whether keys have waited for the reply to a batch that was sent again.
+    is_behind: bool,
     /// Keys that were exchanged, and batches that failed.
     pub(super) exchanged: u64,
     pub(super) failed: u64,
@@ -121,7 +122,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             interval,
             wait_limit,
             id,
-            mode: CachePadded(AtomicU64::new(STOPPED)),
+            is_running: CachePadded(AtomicBool::new(false)),
             wake: Notify::new(),
             progress: Mutex::default(),
         })
@@ -156,20 +157,8 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         again: bool,
     ) -> Result<Result<Decision, Exchanged>, StoreError> {
         self.ensure_running()?;
-        let is_cut_off = self.mode.0.load(Ordering::Acquire) == CUT_OFF;
-        match self.keys.decide(hash, name, request, [again, is_cut_off]) {
-            Some(Ok(decision)) => Ok(Ok(decision)),
-            Some(Err(exchanged)) => {
-                self.exchange_now(hash);
-                Ok(Err(exchanged))
-            }
-            None if is_cut_off => {
-                let timed_out = || too_late(S::NAME, self.wait_limit);
-                let last_error = lock(&self.progress).last_error.clone();
-                Err(last_error.unwrap_or_else(timed_out))
-            }
-            None => Err(Self::is_full()),
-        }
+        let decided = self.keys.decide(hash, name, request, again)?;
+        Ok(decided.inspect_err(|_| self.exchange_now(hash)))
     }
 
     /// Waits until exchanges of a key have decided on a request.
@@ -191,11 +180,6 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
                 Err(next) => exchanged = next,
             }
         }
-    }
-
-    pub(super) fn is_full() -> StoreError {
-        let text = "all keys of the table are being exchanged";
-        StoreError::new(format!("{}: {text}", S::NAME), true)
     }
 
     /// Exchanges a key before the next interval.
@@ -232,7 +216,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     /// Starts the task, if it does not run: at first, and if its runtime was shut down.
     #[inline]
     pub(super) fn ensure_running(self: &Arc<Self>) -> Result<(), StoreError> {
-        if self.mode.0.load(Ordering::Acquire) != STOPPED {
+        if self.is_running.0.load(Ordering::Acquire) {
             return Ok(());
         }
         self.start()
@@ -242,13 +226,12 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     fn start(self: &Arc<Self>) -> Result<(), StoreError> {
         // In a busy runtime the exchange would come late, and the key with it.
         let runtime = self.shared.runtime()?;
-        let mode = &self.mode.0;
-        let started = mode.compare_exchange(STOPPED, IN_TOUCH, Ordering::AcqRel, Ordering::Relaxed);
-        if started.is_ok() {
+        let is_running = &self.is_running.0;
+        if !is_running.swap(true, Ordering::AcqRel) {
             lock(&self.progress).reported_until = MonotonicClock.now();
-            runtime.spawn(Task(Arc::clone(self)).run());
+            runtime.spawn(Task(Arc::clone(self), JoinSet::new()).run());
             // A runtime that shuts down drops the task at once.
-            if mode.load(Ordering::Acquire) == STOPPED {
+            if !is_running.load(Ordering::Acquire) {
                 return Err(shut_down(S::NAME));
             }
         }
@@ -256,52 +239,37 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     }
 }
 
-struct Task<S: CasStore, A: Algorithm>(Arc<Node<S, A>>);
+/// A machine's task, and batches that have failed and are sent again.
+struct Task<S: CasStore, A: Algorithm>(Arc<Node<S, A>>, JoinSet<()>);
 
 impl<S: CasStore, A: Algorithm> Task<S, A> {
-    async fn run(self) {
-        let node = &self.0;
-        let (mut next, mut retry) = (MonotonicClock.now(), RETRY[0]);
+    async fn run(mut self) {
+        let node = Arc::clone(&self.0);
+        self.send_all().await;
+        let mut next = MonotonicClock.now();
         loop {
             within(next, node.wake.notified()).await;
             let now = MonotonicClock.now();
-            let (flushes, is_closing) = {
+            let (flushes, is_closing, is_behind) = {
                 let mut progress = lock(&node.progress);
-                (mem::take(&mut progress.flushes), progress.is_closing)
+                let is_behind = mem::take(&mut progress.is_behind);
+                let flushes = mem::take(&mut progress.flushes);
+                (flushes, progress.is_closing, is_behind)
             };
             let (is_tick, returns_all) = (now >= next, is_closing || !flushes.is_empty());
-            let is_cut_off = node.mode.0.load(Ordering::Acquire) == CUT_OFF;
-            if is_cut_off && !is_tick && !returns_all {
-                continue;
-            }
-            let exchange = self.exchange(is_tick, returns_all);
+            let exchange = self.exchange(is_tick || is_behind, returns_all);
             if is_closing {
                 let _ = within(now.plus(FLUSH_TIME), exchange).await;
                 return;
             }
             let result = exchange.await;
-            if let Err(error) = &result {
-                let mut progress = lock(&node.progress);
-                progress.failed += 1;
-                progress.last_error = Some(error.clone());
-                progress.urgent.clear();
-                drop(progress);
-                node.mode.0.store(CUT_OFF, Ordering::Release);
-                // Requests that come later see that the store cannot be reached.
-                node.keys.fail_waiters(error, MonotonicClock.now());
-                // Sooner than in an interval, which may be an hour, and not in step with other machines.
-                let random = node.shared.random_below(retry / 2);
-                next = MonotonicClock.now().plus(retry / 2 + random);
-                retry = (2 * retry).min(RETRY[1]);
-            } else {
-                node.mode.0.store(IN_TOUCH, Ordering::Release);
-                lock(&node.progress).last_error = None;
-                if is_tick {
-                    (next, retry) = (now.plus(self.interval()), RETRY[0]);
+            if is_tick {
+                // Machines do not keep in step.
+                let random = node.shared.random_below(node.interval / 5);
+                next = now.plus(node.interval * 9 / 10 + random);
+                if cfg!(feature = "metrics") {
+                    RemoteMetrics(S::NAME).fleet_lag(node.lag());
                 }
-            }
-            if cfg!(feature = "metrics") && is_tick {
-                RemoteMetrics(S::NAME).fleet_lag(node.lag());
             }
             for flush in flushes {
                 let _ = flush.send(result.clone());
@@ -309,18 +277,14 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
         }
     }
 
-    /// The time to the next tick, so that machines do not keep in step.
-    fn interval(&self) -> Duration {
-        let interval = self.0.interval;
-        interval * 9 / 10 + self.0.shared.random_below(interval / 5)
-    }
-
-    /// Sends the batches that have no reply yet, then the keys that cannot wait, and in a tick all that are due.
-    async fn exchange(&self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
-        let node = &self.0;
+    /// Exchanges the keys that cannot wait, and in a tick all that are due. An error is of a batch that has no reply.
+    async fn exchange(&mut self, is_tick: bool, returns_all: bool) -> Result<(), StoreError> {
+        let node = Arc::clone(&self.0);
         node.adopt_windows();
         let (is_all, begun) = (is_tick || returns_all, MonotonicClock.now());
-        self.send().await?;
+        if returns_all {
+            self.send_all().await;
+        }
         let mut due = if is_all {
             node.keys.due(begun)
         } else {
@@ -331,84 +295,161 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             let most = MAX_BATCH - due.len().min(MAX_BATCH / 2);
             let mut batch = mem::take(&mut lock(&node.progress).urgent);
             let later = batch.split_off(batch.len().min(most));
+            lock(&node.progress).urgent.extend(later);
             batch.extend(due.drain(due.len().saturating_sub(MAX_BATCH - batch.len())..));
-            self.collect(&batch, later, returns_all);
-            self.send().await?;
+            let flights = node.collect(batch, returns_all);
+            self.send(flights).await;
             if due.is_empty() {
                 break;
             }
         }
         let mut progress = lock(&node.progress);
-        if is_all {
-            progress.reported_until = begun;
-        }
         if !progress.urgent.is_empty() {
             node.wake.notify_one();
+        }
+        if !progress.flights.is_empty() {
+            let error = progress.last_error.clone();
+            return Err(error.unwrap_or_else(|| node.shared.deadline_exceeded()));
+        }
+        if is_all {
+            progress.reported_until = begun;
         }
         Ok(())
     }
 
-    /// Makes batches of the keys that have something to report.
-    fn collect(&self, hashes: &[u64], later: Vec<u64>, returns_all: bool) {
-        let node = &self.0;
-        let mut progress = lock(&node.progress);
-        progress.urgent.extend(later);
-        let now = MonotonicClock.now();
-        let mut collected = Vec::new();
+    /// Sends the batches without a reply now, whenever they would be sent again.
+    async fn send_all(&mut self) {
+        self.1.shutdown().await;
+        let flights = lock(&self.0.progress).flights.clone();
+        self.send(flights).await;
+    }
+
+    /// Sends batches, and waits for their replies. One that fails is sent again, while others go on.
+    async fn send(&mut self, flights: Vec<Arc<Flight>>) {
+        let mut sending = JoinSet::new();
+        for flight in flights {
+            sending.spawn(Arc::clone(&self.0).send(flight));
+        }
+        while let Some(sent) = sending.join_next().await {
+            if let Ok(Some(failed)) = sent {
+                self.1.spawn(Arc::clone(&self.0).send_again(failed));
+            }
+        }
+        while self.1.try_join_next().is_some() {}
+    }
+}
+
+impl<S: CasStore, A: Algorithm> Node<S, A> {
+    /// Makes batches of the keys that have something to report. Requests fail for those that a batch without a reply
+    /// goes before.
+    fn collect(&self, mut hashes: Vec<u64>, returns_all: bool) -> Vec<Arc<Flight>> {
+        let mut progress = lock(&self.progress);
+        hashes.sort_unstable();
+        hashes.dedup();
+        let (now, error) = (MonotonicClock.now(), progress.last_error.clone());
+        let error = error.unwrap_or_else(|| self.shared.deadline_exceeded());
+        let mut collected = BTreeMap::<_, Vec<_>>::new();
         for hash in hashes {
-            let mut shard = node.keys.shard(*hash);
-            let Some(entry) = shard.keys.get_mut(hash) else {
+            let mut shard = self.keys.shard(hash);
+            let Some(entry) = shard.keys.get_mut(&hash) else {
                 continue;
             };
-            if entry.is_in_flight || !entry.budget.is_due() {
+            // Keys that are swapped have a batch each, and those of several servers one for each group.
+            let group = match S::RUNS {
+                Runs::None => Some(hash),
+                _ if self.shared.store.group_of("").is_none() => entry.group(),
+                _ => None,
+            };
+            let goes_before = |flight: &Arc<Flight>| {
+                flight.group.is_none() || group.is_none() || flight.group == group
+            };
+            if entry.is_in_flight || progress.flights.iter().any(goes_before) {
+                entry.fail(&error);
+                continue;
+            }
+            if !entry.budget.is_due() {
                 continue;
             }
             entry.is_in_flight = true;
             let time = progress.time.as_ref();
             let report = entry.budget.collect(time, now, returns_all);
-            let name = format!("{}{}", node.name_prefix, entry.name);
-            collected.push((*hash, (name.into(), report)));
+            let name = format!("{}{}", self.name_prefix, entry.name);
+            let collected = collected.entry(group).or_default();
+            collected.push((hash, (name.into(), report)));
         }
-        // Keys that are swapped have a batch each.
-        let most = if S::RUNS == Runs::None { 1 } else { MAX_BATCH };
-        for some in collected.chunks(most) {
+        let mut flights = Vec::with_capacity(collected.len());
+        for (group, some) in collected {
             progress.sequence += 1;
+            let (hashes, keys) = some.into_iter().unzip();
             let batch = Batch {
-                machine: node.id,
+                machine: self.id,
                 sequence: progress.sequence,
-                limit: node.keys.limit(),
-                sequence_key: Arc::clone(&node.sequence_key),
-                keys: some.iter().map(|(_, report)| report.clone()).collect(),
+                limit: self.keys.limit(),
+                sequence_key: Arc::clone(&self.sequence_key),
+                keys,
             };
-            let hashes = some.iter().map(|(hash, _)| *hash).collect();
-            progress.flights.push(Flight::new(batch, hashes, now));
+            flights.push(Arc::new(Flight {
+                batch,
+                hashes,
+                group,
+                begun: now,
+                sent: tokio::sync::Mutex::default(),
+            }));
+        }
+        progress.flights.extend(flights.iter().cloned());
+        flights
+    }
+
+    /// Sends a batch. Returns it if it has to be sent again.
+    async fn send(self: Arc<Self>, flight: Arc<Flight>) -> Option<Arc<Flight>> {
+        let sent = MonotonicClock.now();
+        let result = exchange(&self.shared, &flight).await;
+        RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
+        match result {
+            Ok(replies) => {
+                self.adopt(&flight, &replies, sent);
+                None
+            }
+            Err(error) => self.fail(&flight, error).then_some(flight),
         }
     }
 
-    /// Sends the batches that have no reply.
-    async fn send(&self) -> Result<(), StoreError> {
-        let node = &self.0;
-        let flights = lock(&node.progress).flights.clone();
-        let mut sending = JoinSet::new();
-        for flight in flights {
-            let node = Arc::clone(node);
-            sending.spawn(async move {
-                let sent = MonotonicClock.now();
-                let result = exchange(&node.shared, &flight).await;
-                RemoteMetrics(S::NAME).call_ended(sent, CALL_DEADLINE, result.as_ref().err());
-                node.adopt(&flight, &result?, sent);
-                Ok(())
-            });
+    /// Sends a batch until it has a reply: sooner than in an interval, which may be an hour, and not in step with other
+    /// machines.
+    async fn send_again(self: Arc<Self>, flight: Arc<Flight>) {
+        let (mut flight, mut retry) = (Some(flight), RETRY[0]);
+        while let Some(failed) = flight {
+            self.shared.pause(retry).await;
+            flight = Arc::clone(&self).send(failed).await;
+            retry = (2 * retry).min(RETRY[1]);
         }
-        while let Some(joined) = sending.join_next().await {
-            let failed = |error| StoreError::new(format!("{}: {error}", S::NAME), true);
-            joined.map_err(failed)??;
-        }
-        Ok(())
+        lock(&self.progress).is_behind = true;
+        self.wake.notify_one();
     }
-}
 
-impl<S: CasStore, A: Algorithm> Node<S, A> {
+    /// Lets requests go on without the reply to a batch. Returns whether it has to be sent again: not if no swap was sent
+    /// that only asks for units.
+    fn fail(&self, flight: &Arc<Flight>, error: StoreError) -> bool {
+        let mut progress = lock(&self.progress);
+        progress.failed += 1;
+        let is_unsent = flight.sent.try_lock().is_ok_and(|sent| sent.is_empty());
+        let asks = |(_, report): &(_, Report)| {
+            report.epoch == 0 && report.charged + report.given_back == 0 && !report.resets
+        };
+        let is_over = S::RUNS == Runs::None && is_unsent && flight.batch.keys.iter().all(asks);
+        if is_over {
+            progress.flights.retain(|other| !Arc::ptr_eq(other, flight));
+        }
+        for hash in &flight.hashes {
+            if let Some(entry) = self.keys.shard(*hash).keys.get_mut(hash) {
+                entry.is_in_flight &= !is_over;
+                entry.fail(&error);
+            }
+        }
+        progress.last_error = Some(error);
+        !is_over
+    }
+
     /// Takes in the replies to a batch.
     fn adopt(&self, flight: &Arc<Flight>, replies: &Replies, sent: Tick) {
         let received = MonotonicClock.now();
@@ -421,6 +462,9 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         let mut progress = lock(&self.progress);
         progress.flights.retain(|other| !Arc::ptr_eq(other, flight));
         progress.time = Some(time);
+        if progress.flights.is_empty() {
+            progress.last_error = None;
+        }
         progress.exchanged += flight.hashes.len() as u64;
         for (hash, reply) in flight.hashes.iter().zip(&replies.keys) {
             let mut shard = self.keys.shard(*hash);
@@ -429,12 +473,8 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
                 continue;
             };
             entry.is_in_flight = false;
-            if let Some(reply) = reply {
-                entry.budget.adopt(limit, reply, &time);
-                entry.wake(&Ok(()));
-            } else {
-                entry.wake(&Err(damaged(S::NAME)));
-            }
+            let adopted = reply.map(|reply| entry.budget.adopt(limit, &reply, &time));
+            entry.wake(&adopted.ok_or_else(|| damaged(S::NAME)));
         }
     }
 }
@@ -443,7 +483,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
 impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
     fn drop(&mut self) {
         let node = &self.0;
-        node.mode.0.store(STOPPED, Ordering::Release);
+        node.is_running.0.store(false, Ordering::Release);
         lock(&node.progress).flushes.clear();
         let error = shut_down(S::NAME);
         node.keys.fail_waiters(&error, MonotonicClock.now());

@@ -34,8 +34,6 @@ impl Scripted<Replies> for Batch {
         self.keys().split_off(1)
     }
 
-    /// The first key is the tag: a proxy that knows no hash tags chooses the server by the first key, and it
-    /// has to be the same for all machines.
     fn add_args(&self, parts: &[usize], has_all: bool, command: &mut Cmd) {
         let (own, keys) = (self.keys()[0], self.part_keys());
         let (own_tag, sequence) = split_tag(own);
@@ -43,8 +41,8 @@ impl Scripted<Replies> for Batch {
             [first, ..] if !has_all => split_tag(keys[*first]).0,
             _ => own_tag,
         };
-        command.arg(parts.len() + 2);
-        command.arg(tag).arg(format!("{tag}{sequence}"));
+        command.arg(parts.len() + 1);
+        command.arg(format!("{tag}{sequence}"));
         for index in parts {
             command.arg(keys[*index]);
         }

@@ -1,9 +1,9 @@
 //! A limit in a cluster of three masters.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use redis::cluster::ClusterClientBuilder;
-use tower_throttle::store::redis::Redis;
+use tower_throttle::store::{fleet::Leased, redis::Redis};
 use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket, store::Backend};
 
 use crate::redis::check::RIGHTS;
@@ -118,6 +118,33 @@ async fn a_stopped_master_opens_only_its_own_breaker() {
         now.iter().zip(&before).all(is_one)
     })
     .await;
+}
+
+/// Shows promise 205.
+#[tokio::test]
+async fn a_stopped_master_cuts_off_only_its_own_keys_of_a_fleet() {
+    let nodes = cluster(0);
+    let window = FixedWindow::new(Quota::per_day(1_000_000));
+    let limit = Leased::new(of_cluster(&nodes), "fleet", window);
+    let next = Cell::new(0_u64);
+    // How many of sixty new keys are not served, and how many are.
+    let round = async || {
+        let keys = next.replace(next.get() + 60)..next.get();
+        let decided: Vec<_> = keys.map(|key| limit.decide(&key, 1)).collect();
+        let mut served = [0; 2];
+        for decision in decided {
+            served[usize::from(decision.await.is_ok())] += 1;
+        }
+        served
+    };
+    until("all are served", async || round().await == [0, 60]).await;
+    nodes[0].signal("STOP");
+    until("some are served", async || {
+        round().await.iter().all(|keys| *keys > 9)
+    })
+    .await;
+    nodes[0].signal("CONT");
+    until("all are served again", async || round().await == [0, 60]).await;
 }
 
 /// The numbers of the connections to a node, but for those of this test.

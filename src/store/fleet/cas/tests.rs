@@ -5,7 +5,10 @@ mod postgres;
 
 use super::super::exchange::{Limit, Report};
 use super::super::shape::{NEVER, Shape};
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use tokio::task::JoinSet;
 
@@ -36,7 +39,15 @@ impl Flights {
         });
         Self(
             batches
-                .map(|batch| Flight::new(batch, Vec::new(), Tick::ZERO))
+                .map(|batch| {
+                    Arc::new(Flight {
+                        batch,
+                        hashes: Vec::new(),
+                        group: None,
+                        begun: Tick::ZERO,
+                        sent: Mutex::default(),
+                    })
+                })
                 .collect(),
         )
     }
@@ -185,7 +196,7 @@ async fn lose_the_reply<S: CasStore>(
     exchange_all(budgets, flights).await.unwrap_err();
     assert_eq!(store.planned(), 0);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    budgets.call(budgets.store.load("a")).await.unwrap();
+    budgets.call("a", budgets.store.load("a")).await.unwrap();
 }
 
 /// A reply is lost: what the swap did is found by its name, and its grant is not lost. Another batch counts once more.

@@ -35,8 +35,8 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
         shard.keys.get_mut(&hash).expect("a key").is_in_flight = true;
     };
     add_in_flight(1);
-    let waiting = keys.decide(2, || "key".into(), (NOW, 1), [false; 2]);
-    assert!(matches!(waiting, Some(Err(_))));
+    let waiting = keys.decide(2, || "key".into(), (NOW, 1), false);
+    assert!(matches!(waiting, Ok(Err(_))));
     add(3, |budget| budget.charge(NOW, 1));
     // Others have used it up.
     let limit = keys.limit();
@@ -67,9 +67,22 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
         assert_eq!((losses.evicted, losses.lost_charges), (evicted, lost));
     }
     // All of its part of the table are being exchanged.
-    assert!(keys.change(9, || "key".into(), NOW, |_| {}).is_none());
-    let full = keys.decide(9, || "key".into(), (NOW, 1), [false; 2]);
-    assert!(full.is_none());
+    assert!(keys.change(9, || "key".into(), NOW, |_| {}).is_err());
+    let full = keys.decide(9, || "key".into(), (NOW, 1), false);
+    assert!(full.is_err());
+}
+
+#[test]
+fn a_key_that_is_idle_is_found_among_many_that_are_being_exchanged() {
+    for idle in 0..64 {
+        let keys = keys(64);
+        for hash in 0..64 {
+            let _ = keys.change(hash, || "key".into(), NOW, |_| {});
+            let mut shard = keys.shard(hash);
+            shard.keys.get_mut(&hash).expect("a key").is_in_flight = hash != idle;
+        }
+        assert!(keys.change(64, || "key".into(), NOW, |_| {}).is_ok());
+    }
 }
 
 #[test]
@@ -80,8 +93,8 @@ fn the_keys_that_are_due_are_found_and_those_that_need_not_be_known_forgotten_wh
         let _ = keys.change(hash, || "key".into(), NOW, |_| {});
     }
     keys.shard(1).keys.get_mut(&1).expect("a key").is_in_flight = true;
-    let waiting = keys.decide(2, || "key".into(), (NOW, 1), [false; 2]);
-    assert!(matches!(waiting, Some(Err(_))));
+    let waiting = keys.decide(2, || "key".into(), (NOW, 1), false);
+    assert!(matches!(waiting, Ok(Err(_))));
     let _ = keys.change(
         3,
         || "key".into(),
@@ -102,12 +115,10 @@ fn the_keys_that_are_due_are_found_and_those_that_need_not_be_known_forgotten_wh
 fn all_requests_that_wait_go_on_if_there_is_an_error() {
     let keys = keys(10);
     let mut all: Vec<_> = (0..3)
-        .map(
-            |_| match keys.decide(2, || "key".into(), (NOW, 1), [false; 2]) {
-                Some(Err(exchanged)) => exchanged,
-                _ => panic!("it is decided"),
-            },
-        )
+        .map(|_| match keys.decide(2, || "key".into(), (NOW, 1), false) {
+            Ok(Err(exchanged)) => exchanged,
+            _ => panic!("it is decided"),
+        })
         .collect();
     assert!(all.iter_mut().all(|waiting| waiting.try_recv().is_err()));
     let error = StoreError::new("gone", true);

@@ -2,7 +2,7 @@
 -- `Batch::execute` does in Rust. Its files in src/store/fleet say why, in functions of the same names.
 --
 -- Times are microseconds of the server's clock.
--- KEYS[1]: its name chooses the server; it has no value. KEYS[2]: the last batch of the machine. KEYS[3..]: the records.
+-- KEYS[1]: the last batch of the machine. KEYS[2..]: the records.
 -- ARGV[1]: packed doubles: the sequence number of the batch and what the machine has set, then of each part of the limit
 --   seven. ARGV[2..]: the report of each key.
 -- Reply: the time; the last batch of the machine, which is this one or a later one; the records.
@@ -190,24 +190,30 @@ local function exchange(report, is_unsure)
     return grant(demand, waiting, max(moment - last, 0)), keeps
 end
 
-local seen = call('GET', KEYS[2]) or ''
+-- Of another type it is no record.
+local function get(key)
+    local value = redis.pcall('GET', key)
+    if type(value) ~= 'table' then return value end
+    return string.find(value.err, 'WRONGTYPE', 1, true) and '' or error(value.err)
+end
+local seen = get(KEYS[1]) or ''
 local last = tonumber(match(seen .. ';', '^(%d+);'))
 local is_seen = last and last >= sequence
 local grants, records, written = { text_of({ sequence }) }, {}, {}
-for index = 3, #KEYS do
-    local value, units, keeps, granted = call('GET', KEYS[index]), 0, 0, 0
-    local report = ARGV[index - 1]
+for index = 2, #KEYS do
+    local value, units, keeps, granted = get(KEYS[index]), 0, 0, 0
+    local report = ARGV[index]
     local resets = unpacked('<d', report, 81)
     if not is_seen and (value and read(value) or (not value or resets == 1) and new_record(now)) then
         units, keeps = exchange(report, not last and sequence > 1)
         value, granted = write(), epoch
         written[KEYS[index]] = value
     end
-    grants[index - 1], records[index - 2] = text_of({ granted, units, keeps }), value
+    grants[index], records[index - 1] = text_of({ granted, units, keeps }), value
 end
 if not is_seen then
     seen = table.concat(grants, ';')
-    call('PSETEX', KEYS[2], sequence_ttl, seen)
+    call('PSETEX', KEYS[1], sequence_ttl, seen)
 end
 for key, record in pairs(written) do call('PSETEX', key, record_ttl, record) end
 return { now, seen, records }
