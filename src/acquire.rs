@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::algorithm::{self, Algorithm, Cost, GiveBack, take_up_to};
 use crate::clock::{Clock, Tick, Timer};
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Costs, Decision, Verdict};
 
 /// The result of an operation on a state.
 pub(crate) trait Outcome {
@@ -40,7 +40,7 @@ impl Outcome for Peeked {}
 /// A charge.
 impl Outcome for Duration {}
 
-impl Outcome for Option<Duration> {}
+impl Outcome for Option<[Duration; 2]> {}
 
 /// `None` if nothing was decided.
 impl Outcome for Option<Decision> {
@@ -127,11 +127,11 @@ pub(crate) trait OneKey {
     }
 
     /// See [`Algorithm::expected_wait`].
-    fn expected_wait(&self, at: Tick, ahead: u64, cost: u64) -> Option<Duration> {
+    fn expected_wait(&self, at: Tick, costs: Costs) -> Option<[Duration; 2]> {
         let expected = self.run(at, false, |algorithm, state| {
-            algorithm.expected_wait(state, at, ahead, cost)
+            algorithm.expected_wait(state, at, costs)
         });
-        expected.unwrap_or_else(|full| self.deny(full, at).retry_after)
+        expected.unwrap_or_else(|full| self.deny(full, at).retry_after.map(|wait| [wait; 2]))
     }
 
     fn take_up_to(&self, most: u64) -> u64 {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::decision::{Costs, Decision};
 use crate::error::StoreError;
 use crate::quota::{Plan, Quota};
 use crate::receipt::Receipt;
@@ -112,10 +112,10 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         None
     }
 
-    /// How long after `at` a request of `cost` takes its turn, if requests that cost `ahead` together wait before
-    /// it. `None` if it never can, or if that is not known without I/O.
-    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
-        let _ = (key, ahead, cost, at);
+    /// How long after `at` a request of `cost` takes its turn behind others: at least and at most. `None` if it never
+    /// can, or if that is not known without I/O.
+    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+        let _ = (key, costs, at);
         None
     }
 
@@ -189,8 +189,8 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
         (**self).take_turn(key, cost, at)
     }
 
-    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
-        (**self).expected_wait(key, ahead, cost, at)
+    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+        (**self).expected_wait(key, costs, at)
     }
 
     fn detach(&self, key: &K, op: Op) {

@@ -155,6 +155,44 @@ impl Decision {
     }
 }
 
+/// What a waiting request costs, and those before it.
+///
+/// ```
+/// use tower_throttle::algorithm::Costs;
+///
+/// // Three of the same cost, and a request behind them.
+/// let costs = Costs { ahead: 6, own: 2, are_equal: true };
+/// assert_eq!(costs.ahead, 3 * costs.own);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// What the others cost together.
+    pub ahead: u64,
+    /// What it costs itself.
+    pub own: u64,
+    /// Whether each of the others costs the same as it does.
+    pub are_equal: bool,
+}
+
+impl Costs {
+    /// Those of a request that is the first.
+    pub(crate) const fn alone(own: u64) -> Self {
+        Self {
+            ahead: 0,
+            own,
+            are_equal: true,
+        }
+    }
+
+    /// With so much more ahead, of which `each` costs this, if all cost the same.
+    pub(crate) fn behind(mut self, units: u128, each: Option<u64>) -> Self {
+        let more = u64::try_from(units).unwrap_or(u64::MAX);
+        self.ahead = self.ahead.saturating_add(more);
+        self.are_equal &= units == 0 || each == Some(self.own);
+        self
+    }
+}
+
 impl Decision {
     /// After how long it goes on, or would be admitted. `None` if never.
     pub(crate) fn until_admitted(&self) -> Option<Duration> {

@@ -101,10 +101,7 @@ fn warm_up(quota: Quota, fields: &mut Fields) -> Result<AnyAlgorithm, String> {
     );
     text.parse::<AnyAlgorithm>()
         .map_err(|error| error.to_string())?;
-    let mut line = WarmUp::new(quota, warm_up).cold_factor(factor);
-    if let Some(units) = fields.number("max_cost")? {
-        line = line.max_cost(units);
-    }
+    let line = WarmUp::new(quota, warm_up).cold_factor(factor);
     Ok(AnyAlgorithm::new(line))
 }
 

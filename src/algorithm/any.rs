@@ -3,7 +3,7 @@
 use std::{any::Any, fmt, time::Duration};
 
 use super::fields::Fields;
-use super::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm};
+use super::{Algorithm, Capabilities, Cost, Costs, GiveBack, IntoAlgorithm, used_as};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -194,10 +194,10 @@ macro_rules! operations {
                 AnyState { used: None, since: now }
             }
 
-            /// The state of another kind of algorithm is replaced by a fresh one.
+            /// What was used under another kind of algorithm is charged to a fresh state.
             fn rescale(&self, state: &mut AnyState, from: &Self, now: Tick) {
                 if !self.0.rescale(from.used(state), &*from.0, now) {
-                    *state = Algorithm::fresh(self, now);
+                    *state = used_as(self, &Algorithm::peek(from, state, now, 0), now);
                 }
             }
 
@@ -228,7 +228,7 @@ operations! {
     look:
     fn peek(now: Tick, cost: u64) -> Decision;
     fn peek_within(now: Tick, cost: u64, max_wait: Duration) -> Decision;
-    fn expected_wait(at: Tick, ahead: u64, cost: u64) -> Option<Duration>;
+    fn expected_wait(at: Tick, costs: Costs) -> Option<[Duration; 2]>;
     fn forgettable_at() -> Tick;
     change:
     fn decide(now: Tick, cost: u64) -> Decision;

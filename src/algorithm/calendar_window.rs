@@ -6,7 +6,7 @@ use super::calendar::{Calendar, zone_name};
 use super::fields::{self, Fields, Moved};
 use super::setting::{Range, Setting, Takes};
 use super::window::WindowState;
-use super::{Algorithm, Capabilities, Cells, Cost, Division, GiveBack, Kernel};
+use super::{Algorithm, Capabilities, Cells, Cost, Division, GiveBack, Kernel, Turns, used_as};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -143,7 +143,8 @@ impl Algorithm for CalendarWindow {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ONE_LIMIT
+        // 26 hours, 7.6 days or 33 days: more than any that the clocks are set back in.
+        Capabilities::with_turns(Turns::Vary(self.quota.period_ns() / 12 * 13))
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -178,13 +179,8 @@ impl Algorithm for CalendarWindow {
     }
 
     fn rescale(&self, state: &mut WindowState, from: &Self, now: Tick) {
-        if state.left(now) == 0 {
-            // A window that is over must not be reopened by a longer one.
-            *state = WindowState::default();
-        } else if (self.anchor, &self.calendar) != (from.anchor, &from.calendar) {
-            // `now` may be older than the state.
-            let start = from.bounds(state.end - 1).0;
-            state.end = self.bounds(now.as_nanos().max(start)).1;
+        if (self.anchor, &self.calendar) != (from.anchor, &from.calendar) {
+            *state = used_as(self, &from.peek(state, now, 0), now);
         }
     }
 

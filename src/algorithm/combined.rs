@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use self::parts::{Each, Part};
 use super::fields::Fields;
-use super::{Algorithm, Capabilities, Cost, GiveBack};
+use super::{Algorithm, Capabilities, Cost, Costs, GiveBack};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -124,10 +124,26 @@ impl<P: Each> Algorithm for All<P> {
             .merged(each.map(|(part, state)| part.take_turn(state, at, cost)))
     }
 
-    fn expected_wait(&self, state: &P::State, at: Tick, ahead: u64, cost: u64) -> Option<Duration> {
-        let each = self.parts.each(state);
-        let waits = each.map(|(part, state)| part.expected_wait(state, at, ahead, cost));
-        waits.reduce(|one, other| Some(one?.max(other?))).flatten()
+    /// While a request waits for one limit, periods of another that it waits for may pass unused.
+    fn expected_wait(&self, state: &P::State, at: Tick, costs: Costs) -> Option<[Duration; 2]> {
+        let mut waits = [Duration::ZERO; 2];
+        for (part, state) in self.parts.each(state) {
+            let [least, most] = part.expected_wait(state, at, costs)?;
+            waits[0] = waits[0].max(least);
+            if !most.is_zero() {
+                let limits = part.quotas().into_iter().map(|quota| quota.limit());
+                let ahead = costs.ahead.saturating_add(2 * limits.max()?);
+                let are_equal = false;
+                let more = Costs {
+                    ahead,
+                    are_equal,
+                    ..costs
+                };
+                let [_, most] = part.expected_wait(state, at, more)?;
+                waits[1] = waits[1].saturating_add(most);
+            }
+        }
+        Some(waits)
     }
 
     fn refund(&self, state: &mut P::State, now: Tick, cost: Cost, why: GiveBack) {

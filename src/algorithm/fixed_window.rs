@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::{self, Fields};
 use super::setting::{OFFSET, Setting};
 use super::window::{Grid, WindowState};
-use super::{Algorithm, Capabilities, Cost, Division, GiveBack};
+use super::{Algorithm, Capabilities, Cost, Division, GiveBack, Turns, used_as};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -106,7 +106,7 @@ impl Algorithm for FixedWindow {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ONE_LIMIT
+        Capabilities::with_turns(Turns::Repeat(self.grid.length()))
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -144,14 +144,8 @@ impl Algorithm for FixedWindow {
     }
 
     fn rescale(&self, state: &mut WindowState, from: &Self, now: Tick) {
-        if state.left(now) == 0 {
-            // A window that is over must not be reopened by a longer one.
-            *state = WindowState::default();
-        } else if self.anchored && from.anchored {
-            // It keeps its start.
-            state.end = state.end.saturating_sub(from.grid.length()) + self.grid.length();
-        } else if (self.anchored, self.grid) != (from.anchored, from.grid) {
-            state.end = self.end(from.grid.not_before(state.end, now));
+        if (self.anchored, self.grid) != (from.anchored, from.grid) {
+            *state = used_as(self, &from.peek(state, now, 0), now);
         }
     }
 

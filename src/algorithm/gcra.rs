@@ -7,7 +7,7 @@ use governor::{RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nan
 
 use super::bucket::Bucket;
 use super::fields::Fields;
-use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level};
+use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level, Turns};
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -107,7 +107,7 @@ impl Algorithm for Gcra {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ONE_LIMIT
+        Capabilities::with_turns(Turns::Booked)
     }
 
     #[inline]
@@ -154,11 +154,7 @@ impl Algorithm for Gcra {
     }
 
     fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick) {
-        *state = if *state <= ExactNanos::from_tick(now) {
-            ExactNanos::ZERO
-        } else {
-            self.bucket.convert(*state, &from.bucket, (now, now))
-        };
+        *state = self.bucket.convert(*state, &from.bucket, (now, now));
     }
 
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {
@@ -178,7 +174,6 @@ impl Algorithm for Gcra {
                 period: self.bucket.interval.period.get(),
                 capacity: self.bucket.capacity,
                 initial: 0,
-                books_turns: false,
             })
         });
     }

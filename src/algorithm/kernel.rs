@@ -25,8 +25,6 @@ pub(crate) struct Level {
     pub(crate) capacity: u64,
     /// What is used of a new key.
     pub(crate) initial: u64,
-    /// Whether a request can book a turn.
-    pub(crate) books_turns: bool,
 }
 
 /// Cells of which the newest `count` are counted.

@@ -9,7 +9,7 @@ use super::fields::Fields;
 use super::moments::Moments;
 use super::setting::{Range, Setting};
 use super::window::decision;
-use super::{Algorithm, Capabilities, Cost, GiveBack};
+use super::{Algorithm, Capabilities, Cost, GiveBack, Turns};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -315,7 +315,7 @@ impl Algorithm for Lockout {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             is_about_one_key: true,
-            ..Capabilities::ONE_LIMIT
+            ..Capabilities::with_turns(Turns::Vary(self.max_block.max(self.block)))
         }
     }
 

@@ -93,6 +93,7 @@ mod sliding_grid;
 mod sliding_log;
 mod sliding_window;
 mod token_bucket;
+mod turns;
 mod warm_up;
 mod window;
 
@@ -127,11 +128,13 @@ pub(crate) use self::{
     },
     kernel::{Cells, Division, Kernel, Level},
     setting::{MAX_WAIT, QUEUE, Setting, Takes},
+    turns::Turns,
 };
 
 use std::{fmt, time::Duration};
 
 use crate::clock::Tick;
+pub use crate::decision::Costs;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -275,48 +278,26 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         self.decide(&mut copy, now, cost).with_figures_of(&rest)
     }
 
-    /// How long after `at` a request can take `cost`, if requests that cost `ahead` together go before it.
-    /// `None` if it never can.
+    /// How long after `at` a request takes its cost, if others go before it: at least and at most. `None` if it never
+    /// can.
     ///
-    /// It is exact if the costs fill each window, as costs of 1 do, and never too long.
+    /// Both are the same for buckets, and for windows and logs if all costs are equal and fill the limit, as costs of 1
+    /// do. A request goes neither before the first nor after the second. Of an algorithm of your own, that holds if a
+    /// request goes within a period of the one before it.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_throttle::algorithm::Algorithm;
+    /// use tower_throttle::algorithm::{Algorithm, Costs};
     /// use tower_throttle::{FixedWindow, Quota, clock::Tick};
     ///
     /// let window = FixedWindow::new(Quota::per_second(10));
     /// let state = window.fresh(Tick::ZERO);
-    /// let wait = window.expected_wait(&state, Tick::ZERO, 25, 1);
-    /// assert_eq!(wait, Some(Duration::from_secs(2)));
+    /// let costs = Costs { ahead: 25, own: 1, are_equal: true };
+    /// let wait = window.expected_wait(&state, Tick::ZERO, costs);
+    /// assert_eq!(wait, Some([Duration::from_secs(2); 2]));
     /// ```
-    fn expected_wait(
-        &self,
-        state: &Self::State,
-        at: Tick,
-        ahead: u64,
-        cost: u64,
-    ) -> Option<Duration> {
-        let own = self.peek(state, at, cost);
-        if own.is_denied() && own.retry_after.is_none() {
-            return None;
-        }
-        let mut after = state.clone();
-        if self.capabilities().books_turns {
-            self.charge(&mut after, at, ahead);
-            return self.peek(&after, at, cost).until_admitted();
-        }
-        let units = ahead.saturating_add(cost);
-        let now = own.remaining().min(units);
-        let _ = self.decide(&mut after, at, now);
-        // What passes in one period passes again in each one after it.
-        let quota = self.quota();
-        let periods = (units - now).saturating_sub(1) / quota.limit();
-        let rest = units - now - periods * quota.limit();
-        let first = self.peek(&after, at, rest).until_admitted();
-        let periods = quota.period().as_nanos().saturating_mul(periods.into());
-        let periods = Duration::from_nanos(u64::try_from(periods).unwrap_or(u64::MAX));
-        Some(first.unwrap_or_default().saturating_add(periods))
+    fn expected_wait(&self, state: &Self::State, at: Tick, costs: Costs) -> Option<[Duration; 2]> {
+        turns::expected_wait(self, state, at, costs)
     }
 
     /// Gives back what is still taken of `cost`.
@@ -390,7 +371,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         max_wait: Duration,
     ) -> Decision {
         let mut looked = self.peek(state, now, cost);
-        if self.capabilities().books_turns && looked.is_denied() {
+        if self.capabilities().books_turns() && looked.is_denied() {
             match looked.retry_after {
                 Some(wait) if wait <= max_wait => {
                     (looked.verdict, looked.retry_after) = (Verdict::Wait(wait), None);
@@ -400,6 +381,15 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
         }
         looked
     }
+}
+
+/// A fresh state of which as much is used as of another one, of which this is the decision: at most all.
+fn used_as<A: Algorithm>(algorithm: &A, before: &Decision, now: Tick) -> A::State {
+    let mut state = algorithm.fresh(now);
+    let most = algorithm.peek(&state, now, 0).limit;
+    let used = before.limit.saturating_sub(before.remaining());
+    algorithm.charge(&mut state, now, used.min(most));
+    state
 }
 
 /// Takes as much as is available at `now`, at most `most`. Returns how much that was.

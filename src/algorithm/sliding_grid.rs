@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::{self, Fields};
 use super::setting::{OFFSET, Range, Setting};
 use super::window::{Grid, decision};
-use super::{Algorithm, Capabilities, Cost, Division, GiveBack};
+use super::{Algorithm, Capabilities, Cost, Division, GiveBack, Turns, used_as};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::expect_valid;
@@ -198,7 +198,7 @@ impl Algorithm for SlidingGrid {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ONE_LIMIT
+        Capabilities::with_turns(Turns::Repeat(self.counted() as u64 * self.grid.length()))
     }
 
     #[inline]
@@ -249,11 +249,7 @@ impl Algorithm for SlidingGrid {
 
     fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick) {
         if self.grid != from.grid || self.counted() != from.counted() {
-            let now = from.grid.not_before(state.end, now);
-            let used = state.used(from.elapsed(state, now).1);
-            *state = self.fresh(now);
-            self.advance(state, now);
-            state.add(used);
+            *state = used_as(self, &from.peek(state, now, 0), now);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::moments::Moments;
 use super::window::decision;
-use super::{Algorithm, Capabilities, Cost, GiveBack, Kernel};
+use super::{Algorithm, Capabilities, Cost, GiveBack, Kernel, Turns};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -95,7 +95,7 @@ impl Algorithm for SlidingLog {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ONE_LIMIT
+        Capabilities::with_turns(Turns::Repeat(self.quota.period_ns()))
     }
 
     fn fresh(&self, _now: Tick) -> SlidingLogState {

@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::interval::low_u64;
 use super::setting::OFFSET;
 use super::window::Grid;
-use super::{Algorithm, Capabilities, Cost, Division, GiveBack};
+use super::{Algorithm, Capabilities, Cost, Division, GiveBack, Turns, used_as};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
@@ -164,7 +164,7 @@ impl Algorithm for SlidingWindow {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ONE_LIMIT
+        Capabilities::with_turns(Turns::Slide(self.grid.length()))
     }
 
     #[inline]
@@ -246,12 +246,7 @@ impl Algorithm for SlidingWindow {
 
     fn rescale(&self, state: &mut SlidingWindowState, from: &Self, now: Tick) {
         if self.grid != from.grid {
-            let (at, elapsed) = from.state_at(*state, now);
-            *state = SlidingWindowState {
-                end: self.grid.end(from.grid.not_before(state.end, now)),
-                previous: 0,
-                current: from.used(&at, elapsed).min(Tick::MAX.as_nanos()),
-            };
+            *state = used_as(self, &from.peek(state, now, 0), now);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::bucket::Bucket;
 use super::fields::Fields;
 use super::setting::{Range, Setting};
-use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level};
+use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Kernel, Level, Turns};
 use crate::clock::{Tick, nanos};
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -235,10 +235,7 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            books_turns: true,
-            ..Capabilities::ONE_LIMIT
-        }
+        Capabilities::with_turns(Turns::Booked)
     }
 
     /// Without a list of the settings: a key may have a quota of its own.
@@ -321,7 +318,6 @@ impl Algorithm for TokenBucket {
                     period: self.quota.period_ns(),
                     capacity: self.quota.capacity(),
                     initial: self.missing_tokens(),
-                    books_turns: true,
                 })
             });
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fields::{self, Fields};
 use super::interval::{Interval, low_u64};
 use super::setting::{Range, Setting};
-use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack};
+use super::{Algorithm, Capabilities, Cost, ExactNanos, GiveBack, Turns};
 use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -28,9 +28,8 @@ use crate::quota::Quota;
 ///
 /// A request of cost n takes n stored permits and costs the area below the curve over them. It is
 /// released as soon as the line is free, and the *next* request waits for that time. So the first
-/// request of a cold service is released at once, regardless of its cost;
-/// [`max_cost`](Self::max_cost) sets a bound. While no request comes, permits are refilled so that
-/// an empty store is full after w.
+/// request of a cold service is released at once, regardless of its cost. While no request comes, permits
+/// are refilled so that an empty store is full after w.
 ///
 /// A request that would have to wait is denied, unless the layer has a [queue](crate::RateLimitLayer::queue).
 ///
@@ -58,7 +57,6 @@ use crate::quota::Quota;
 pub struct WarmUp {
     quota: Quota,
     interval: Interval,
-    max_cost: Option<u64>,
     /// How long from cold to warm, in nanoseconds.
     length: u64,
     /// How many times slower than warm a cold key is.
@@ -88,7 +86,6 @@ const WARM_UP_RANGE: &str = "a shorter time, or fewer units per second, or a sma
 
 static WARM_UP: Setting = Setting::time("warm_up", Range::Span).required();
 static COLD_FACTOR: Setting = Setting::count("cold_factor", Range::Number(1, 1_000));
-static MAX_COST: Setting = Setting::count("max_cost", Range::Units);
 
 impl WarmUp {
     /// Warms up over `warm_up` to the quota's rate, three times slower when cold. A quota with a
@@ -113,13 +110,6 @@ impl WarmUp {
     #[track_caller]
     pub fn cold_factor(self, factor: u64) -> Self {
         expect_valid(fields::set(self, COLD_FACTOR.name, factor))
-    }
-
-    /// Denies a request that costs more than `units`, without `retry_after`.
-    #[must_use]
-    pub const fn max_cost(mut self, units: u64) -> Self {
-        self.max_cost = Some(units);
-        self
     }
 
     fn build(quota: Quota, warm_up: u64, cold_factor: u64) -> Result<Self, ConfigError> {
@@ -149,7 +139,6 @@ impl WarmUp {
         Ok(Self {
             interval: Interval::new(&quota),
             quota,
-            max_cost: None,
             length: warm_up,
             cold_factor,
             // One that is worth more than all that is stored takes all of it.
@@ -158,15 +147,6 @@ impl WarmUp {
             capacity,
             above,
         })
-    }
-
-    /// The limit that decisions report.
-    #[inline]
-    const fn limit(&self) -> u64 {
-        match self.max_cost {
-            Some(most) => most,
-            None => self.quota.limit(),
-        }
     }
 
     /// The state with the idle time up to `now` stored.
@@ -222,7 +202,7 @@ impl WarmUp {
         now: Tick,
         retry_after: Option<u64>,
     ) -> Decision {
-        let limit = self.limit();
+        let limit = self.quota.limit();
         let reset_after = state.next_free.nanos_since(now);
         let remaining = if reset_after == 0 { limit } else { 0 };
         Decision::new(verdict, limit, remaining, retry_after, reset_after)
@@ -245,10 +225,7 @@ impl Algorithm for WarmUp {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            books_turns: true,
-            ..Capabilities::ONE_LIMIT
-        }
+        Capabilities::with_turns(Turns::Booked)
     }
 
     #[inline]
@@ -261,9 +238,6 @@ impl Algorithm for WarmUp {
     fn decide(&self, state: &mut WarmUpState, now: Tick, cost: u64) -> Decision {
         if cost == 0 {
             return self.decision(Verdict::Admit, *state, now, None);
-        }
-        if self.max_cost.is_some_and(|limit| cost > limit) {
-            return self.decision(Verdict::Deny, *state, now, None);
         }
         let refilled = self.refilled(*state, now);
         let wait = self
@@ -337,14 +311,8 @@ impl Algorithm for WarmUp {
         fields.plain_quota(&mut new.quota);
         fields.setting_or(&WARM_UP, &mut new.length, 0);
         fields.setting_or(&COLD_FACTOR, &mut new.cold_factor, 3);
-        fields.setting(&MAX_COST, &mut new.max_cost);
         match Self::build(new.quota, new.length, new.cold_factor) {
-            Ok(built) => {
-                *self = Self {
-                    max_cost: new.max_cost,
-                    ..built
-                }
-            }
+            Ok(built) => *self = built,
             Err(error) => fields.refuse(error),
         }
     }

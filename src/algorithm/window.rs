@@ -57,17 +57,6 @@ impl Grid {
             division,
         })
     }
-
-    /// `now`, or the last moment of the window that ends at `end` if that begins later.
-    ///
-    /// A state of a later window has seen a moment in it. Which one is not known, so the last one
-    /// is the safe choice.
-    pub(super) const fn not_before(&self, end: u64, now: Tick) -> Tick {
-        if now.as_nanos() >= end.saturating_sub(self.length.get()) {
-            return now;
-        }
-        Tick::from_nanos(end - 1)
-    }
 }
 
 /// The count of one window: the state of a key under [`FixedWindow`](crate::FixedWindow) and
@@ -174,9 +163,6 @@ mod tests {
                         (i128::from(end) - i128::from(offset)) % i128::from(length) == 0;
                     let is_next = now.as_nanos() < end && end - now.as_nanos() <= length;
                     assert!(is_a_bound && is_next, "{now:?}: {end} of {grid:?}");
-                    assert_eq!(grid.not_before(end, now), now);
-                    let last = Tick::from_nanos(end.saturating_add(length) - 1);
-                    assert_eq!(grid.not_before(end.saturating_add(length), now), last);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::permits::Permits;
 use super::request::{PermitRequest, Reserve, reserved};
 use crate::clock::Tick;
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Costs, Decision, Verdict};
 use crate::queue::{Limit, Order, TOLD};
 
 pub(super) struct PermitsOfKey {
@@ -32,7 +32,7 @@ impl Limit for PermitsOfKey {
         }
     }
 
-    fn wait(&self, _: u64, _: u64, _: Tick) -> Option<Duration> {
-        Some(TOLD)
+    fn wait(&self, _: Costs, _: Tick) -> Option<[Duration; 2]> {
+        Some([TOLD; 2])
     }
 }

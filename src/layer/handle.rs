@@ -283,8 +283,7 @@ impl<K, A: Algorithm, C: Clock> Handle<K, Local<A, C>> {
     /// Changes the algorithm for all keys, to one of the same type with other settings, or any
     /// algorithm if the limit is an [`AnyAlgorithm`](crate::AnyAlgorithm).
     ///
-    /// What keys have used stays used if the type is the same; after a change of type they begin
-    /// afresh. Requests that wait ask the new algorithm. Response headers state the new quotas from now on.
+    /// What keys have used stays used; after a change of type it is charged to a fresh state. Requests that wait ask the new algorithm. Response headers state the new quotas from now on.
     ///
     /// ```
     /// use tower_throttle::{AnyAlgorithm, FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};

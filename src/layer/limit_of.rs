@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::backend::Backend;
 use crate::clock::Tick;
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Costs, Decision, Verdict};
 use crate::queue::Limit;
 
 pub(super) struct LimitOf<K, L> {
@@ -21,8 +21,8 @@ impl<K: Send + 'static, L: Backend<K>> Limit for LimitOf<K, L> {
         taken.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0))
     }
 
-    fn wait(&self, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
-        let wait = || self.backend.expected_wait(&self.key, ahead, cost, at);
+    fn wait(&self, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+        let wait = || self.backend.expected_wait(&self.key, costs, at);
         catch_unwind(AssertUnwindSafe(wait)).ok()?
     }
 }

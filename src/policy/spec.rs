@@ -21,7 +21,7 @@ use crate::error::ConfigError;
 /// | `sliding_window` | `offset` |
 /// | `sliding_grid` | `cells`, `strict=true`, `offset` |
 /// | `sliding_log` | none |
-/// | `warm_up` | `warm_up`, which it needs; `cold_factor`, `max_cost` |
+/// | `warm_up` | `warm_up`, which it needs; `cold_factor` |
 /// | `lockout` | `block`, `max_block`, `forget`, `on_success=clear` |
 /// | `gcra` | `burst`; needs the feature `governor` |
 /// | `concurrency` | a number of requests in flight instead of a rate |

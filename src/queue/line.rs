@@ -11,6 +11,7 @@ use foldhash::fast::FixedState;
 
 use super::Order;
 use crate::clock::Tick;
+use crate::decision::Costs;
 use crate::key::Weight;
 use crate::receipt::Receipt;
 
@@ -33,6 +34,8 @@ struct Level {
     slots: VecDeque<Slot>,
     waiting: usize,
     units: u128,
+    /// The cost of each that has come since none waited, if all are equal.
+    each: Option<u64>,
     joined: i64,
 }
 
@@ -72,12 +75,11 @@ impl Line {
         })
     }
 
-    /// The units of the priorities down to the first that is not `counted`.
-    pub(crate) fn units_of(&self, counted: impl Fn(u8) -> bool) -> u64 {
+    /// These costs behind those of the priorities down to the first that is not `counted`.
+    pub(crate) fn before(&self, own: Costs, counted: impl Fn(u8) -> bool) -> Costs {
         let levels = self.levels.iter();
         let counted = levels.take_while(|(level, _)| counted(level.0));
-        let units: u128 = counted.map(|(_, level)| level.units).sum();
-        u64::try_from(units).unwrap_or(u64::MAX)
+        counted.fold(own, |own, (_, level)| own.behind(level.units, level.each))
     }
 
     /// The first waiter.
@@ -109,6 +111,7 @@ impl Line {
             at
         });
         let level = &mut self.levels[level].1;
+        level.each = (level.units == 0 || level.each == Some(new.cost)).then_some(new.cost);
         level.waiting += 1;
         level.units += u128::from(new.cost);
         level.joined += 1;

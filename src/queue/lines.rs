@@ -22,7 +22,7 @@ use foldhash::fast::FixedState;
 use super::line::{Ended, Line, Place};
 use super::{Alarm, Order, now};
 use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::decision::{Costs, Decision};
 use crate::key::Weight;
 use crate::receipt::Receipt;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -51,8 +51,8 @@ pub(crate) trait Limit: Send + 'static {
     /// Takes the cost as of this moment, or says after how long to ask again; [`TOLD`], if the line is told.
     fn take(&self, cost: u64, priority: u8, at: Tick) -> Decision;
 
-    /// How long until the cost can be taken after so many units ahead of it; `None` if never.
-    fn wait(&self, ahead: u64, cost: u64, at: Tick) -> Option<Duration>;
+    /// How long until the cost can be taken after those before it, at least and at most; `None` if never.
+    fn wait(&self, costs: Costs, at: Tick) -> Option<[Duration; 2]>;
 }
 
 /// The wait for what no limit knows in advance, such as the end of a request.
@@ -125,13 +125,13 @@ impl Lines {
     ) -> Joined {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let joined = self.update(line_id, |shard, wakers| {
-            let (mut own, now, mut ahead) = (shard.entry(line_id), now(), 0);
+            let (mut own, now, mut costs) = (shard.entry(line_id), now(), Costs::alone(new.cost));
             let of_new;
             let asked: &dyn Limit = match &mut own {
                 Entry::Occupied(own) => {
                     self.run(own.get_mut(), now, wakers);
                     let stays_ahead = |level| !order.goes_before(new.priority, level);
-                    ahead = own.get().line.units_of(stays_ahead);
+                    costs = own.get().line.before(costs, stays_ahead);
                     &*own.get().limit
                 }
                 Entry::Vacant(_) => {
@@ -139,21 +139,20 @@ impl Lines {
                     &of_new
                 }
             };
-            let wait = if ahead > 0 {
-                asked.wait(ahead, new.cost, now)
+            let wait = if costs.ahead > 0 {
+                asked.wait(costs, now)
             } else {
                 let decision = asked.take(new.cost, new.priority, now);
                 if !decision.is_denied() {
                     return Joined::Taken(decision);
                 }
-                decision.retry_after
+                decision.retry_after.map(|wait| [wait; 2])
             };
-            let Some(wait) = wait.filter(|_| most > 0) else {
-                return Joined::Denied(wait);
+            let Some([wait, longest]) = wait.filter(|_| most > 0) else {
+                return Joined::Denied(wait.map(|[_, longest]| longest));
             };
-            let over = now.plus(wait).since(until);
-            if wait < TOLD && !over.is_zero() {
-                return Joined::Denied(Some(over));
+            if wait < TOLD && now.plus(wait) > until {
+                return Joined::Denied(Some(now.plus(longest).since(until)));
             }
             let own = own.or_insert_with(|| {
                 let lines = Arc::downgrade(self);
@@ -174,7 +173,7 @@ impl Lines {
                 };
                 self.end(own, last, Err(Some(room)), wakers);
             }
-            if ahead == 0 {
+            if costs.ahead == 0 {
                 own.plan = now.plus(wait.max(NANO));
             }
             Joined::Waits(own.line.push(new, order, until), wait)

@@ -12,7 +12,7 @@ use loom::thread;
 use self::mock_alarm::{fire_due, set_now};
 use super::{Joined, Limit, Lines, Order, Place, RequestSeat, SeatAcquire, Seats};
 use crate::clock::Tick;
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Costs, Decision, Verdict};
 use crate::key::Weight;
 use crate::sync::{Mutex, lock};
 
@@ -101,8 +101,9 @@ impl Limit for Counted {
         )
     }
 
-    fn wait(&self, ahead: u64, _: u64, _: Tick) -> Option<Duration> {
-        Some(Duration::from_nanos(HOUR * ahead))
+    fn wait(&self, costs: Costs, _: Tick) -> Option<[Duration; 2]> {
+        let wait = Duration::from_nanos(HOUR * costs.ahead);
+        Some([wait; 2])
     }
 }
 

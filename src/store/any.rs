@@ -11,7 +11,7 @@ use std::{
 
 use crate::backend::{Backend, Fullness, Losses, Op};
 use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::decision::{Costs, Decision};
 use crate::error::StoreError;
 use crate::quota::{Plan, Quota};
 
@@ -88,8 +88,8 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
         self.0.take_turn(key, cost, at)
     }
 
-    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
-        self.0.expected_wait(key, ahead, cost, at)
+    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+        self.0.expected_wait(key, costs, at)
     }
 
     fn detach(&self, key: &K, op: Op) {

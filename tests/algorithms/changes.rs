@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::Algorithm;
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::clock::Tick;
-use tower_throttle::{FixedWindow, Quota, SlidingGrid, SlidingWindow, TokenBucket, WarmUp};
+use tower_throttle::{
+    FixedWindow, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+};
 
 use crate::random::{Random, seeds};
 
@@ -14,49 +16,6 @@ fn at(ns: u64) -> Tick {
 
 fn quota(limit: u64, period: u64) -> Quota {
     Quota::per(limit, Duration::from_nanos(period))
-}
-
-/// Takes `used` at `newest`, changes the algorithm at `older`, and returns the usage at `newest`.
-fn used_after<A: Algorithm>(from: &A, to: &A, used: u64, newest: u64, older: u64) -> u64 {
-    let mut state = from.fresh(at(newest));
-    assert!(from.decide(&mut state, at(newest), used).is_admitted());
-    to.rescale(&mut state, from, at(older));
-    let decision = to.peek(&state, at(newest), 0);
-    decision.limit - decision.remaining()
-}
-
-/// Shows promise 7.
-#[test]
-fn a_change_at_a_moment_older_than_the_state_loses_nothing() {
-    for seed in seeds(300) {
-        let mut random = Random::new(seed);
-        let (period, other) = (1 + random.below(1_000), 1 + random.below(1_000));
-        let (from, to) = (quota(50, period), quota(80, other));
-        let newest = 10_000 + random.below(10_000);
-        // In an earlier window, which a state can distinguish.
-        let older = newest - period - random.below(5_000);
-        let used = 1 + random.below(50);
-        let offset = Duration::from_nanos(random.below(2_000));
-        let cells = usize::try_from(1 + random.below(9)).expect("few cells");
-        let windows = [from, to].map(|quota| FixedWindow::new(quota).offset(offset));
-        let anchored = [from, to].map(|quota| FixedWindow::new(quota).anchored());
-        let sliding = [from, to].map(|quota| SlidingWindow::new(quota).offset(offset));
-        let grids = [
-            SlidingGrid::new(from).cells(1 + cells / 2).strict(),
-            SlidingGrid::new(to).cells(cells).strict(),
-        ];
-        let kept = [
-            used_after(&windows[0], &windows[1], used, newest, older),
-            used_after(&windows[0], &anchored[1], used, newest, older),
-            used_after(&anchored[0], &windows[1], used, newest, older),
-            used_after(&sliding[0], &sliding[1], used, newest, older),
-            used_after(&grids[0], &grids[1], used, newest, older),
-        ];
-        assert_eq!(
-            kept, [used; 5],
-            "seed {seed}: {from} to {to} at {newest}, {older}"
-        );
-    }
 }
 
 /// Shows promise 17.
@@ -78,6 +37,33 @@ fn a_grid_keeps_its_usage_with_another_number_of_cells() {
     }
 }
 
+/// Shows promise 317.
+#[test]
+fn another_algorithm_is_charged_what_was_used_and_at_most_all() {
+    let kinds = |quota: Quota| {
+        [
+            AnyAlgorithm::new(TokenBucket::new(quota)),
+            AnyAlgorithm::new(FixedWindow::new(quota)),
+            AnyAlgorithm::new(SlidingLog::new(quota)),
+            AnyAlgorithm::new((SlidingGrid::new(quota), SlidingWindow::new(quota))),
+            AnyAlgorithm::new(Lockout::new(quota)),
+        ]
+    };
+    for (old, from) in kinds(Quota::per_minute(10)).into_iter().enumerate() {
+        for (new, to) in kinds(Quota::per_second(6)).into_iter().enumerate() {
+            for used in [0, 4, 10] {
+                let mut state = from.fresh(at(7));
+                assert!(from.decide(&mut state, at(7), used).is_admitted());
+                to.rescale(&mut state, &from, at(7));
+                let left = to.peek(&state, at(7), 0).remaining();
+                // The same kind keeps what was used, and of another period.
+                let expected = 6_u64.saturating_sub(used);
+                assert!(left == expected || old == new, "{from:?} to {to:?}");
+            }
+        }
+    }
+}
+
 /// Stored permits mean something only under the settings that stored them.
 ///
 /// Shows promise 17.
@@ -89,9 +75,6 @@ fn a_warm_up_of_other_settings_is_cold_and_its_line_keeps_its_turns() {
     for _ in 0..6 {
         slow.charge(&mut before, at(0), 1);
     }
-    let mut state = before;
-    slow.max_cost(50).rescale(&mut state, &slow, at(0));
-    assert_eq!(state, before, "another setting of costs changes nothing");
     let free = slow.peek(&before, at(0), 0).reset_after;
     let now = at(u64::try_from(free.as_nanos()).expect("short"));
     let longer = WarmUp::new(slow.quota(), Duration::from_secs(9));

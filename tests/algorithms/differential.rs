@@ -60,13 +60,8 @@ fn algorithm(kind: Kind, rate: Rate) -> AnyAlgorithm {
                 .max_block(span(max_block))
                 .forget(span(forget)),
         ),
-        Kind::WarmUp {
-            over,
-            factor,
-            max_cost,
-        } => {
-            let line = WarmUp::new(quota, span(over)).cold_factor(factor);
-            AnyAlgorithm::new(max_cost.map_or(line, |most| line.max_cost(most)))
+        Kind::WarmUp { over, factor } => {
+            AnyAlgorithm::new(WarmUp::new(quota, span(over)).cold_factor(factor))
         }
     }
 }
@@ -78,10 +73,6 @@ const KINDS: usize = 10;
 fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
     let rate = rate(random);
     let offset = *random.pick(&[0, 0, 1, 12_345_678]);
-    let max_cost = match random.below(2) {
-        0 => None,
-        _ => Some(1 + random.below(2 * rate.limit)),
-    };
     let kind = match number {
         0 => Kind::FixedWindow { offset },
         1 => Kind::AnchoredWindow,
@@ -111,7 +102,6 @@ fn policy(number: usize, random: &mut Random) -> (Kind, Rate) {
         _ => Kind::WarmUp {
             over: 1 + random.below((20 * rate.period).min((1 << 60) / rate.limit)),
             factor: *random.pick(&[1, 2, 3, 10]),
-            max_cost,
         },
     };
     (kind, rate)

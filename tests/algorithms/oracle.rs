@@ -45,7 +45,6 @@ pub(crate) enum Kind {
     WarmUp {
         over: u64,
         factor: u64,
-        max_cost: Option<u64>,
     },
 }
 
@@ -120,18 +119,14 @@ impl Model {
     fn capacity(&self) -> u64 {
         match self.kind {
             Kind::TokenBucket { .. } | Kind::LeakyMeter => self.rate.burst,
-            Kind::WarmUp {
-                max_cost: Some(most),
-                ..
-            } => most,
             _ => self.rate.limit,
         }
     }
 
-    /// The largest cost that is ever admitted. A warm-up without `max_cost` accepts any cost.
+    /// The largest cost that is ever admitted. A warm-up accepts any cost.
     fn largest(&self) -> u64 {
         match self.kind {
-            Kind::WarmUp { max_cost: None, .. } => u64::MAX,
+            Kind::WarmUp { .. } => u64::MAX,
             _ => self.capacity(),
         }
     }
@@ -445,7 +440,7 @@ impl Model {
     }
 
     /// Changes the rate. What was used stays used, but of a bucket no longer than before, or than ten
-    /// empty ones need. With another period parts of a unit are rounded up.
+    /// empty ones need. With another period parts of a unit are rounded up, and at most all of a window is used.
     fn retune(&mut self, rate: Rate, now: u64) {
         let old = self.clone();
         self.rate = rate;
@@ -462,12 +457,13 @@ impl Model {
                 }
             }
             (State::Counts(_), _) if old.cells() != self.cells() => {
-                let used = old.used(now);
+                let used = old.used(now).min(old.rate.limit).min(rate.limit);
                 let cell = self.cell(now);
                 self.state = State::Counts(BTreeMap::from([(cell, used)]));
             }
-            (State::Anchored(Some((start, _))), _) if now >= start + old.rate.period => {
-                self.state = State::Anchored(None);
+            (State::Anchored(Some(_)), _) if old.rate.period != rate.period => {
+                let used = old.used(now).min(old.rate.limit).min(rate.limit);
+                self.state = State::Anchored((used > 0).then_some((now, used)));
             }
             (State::Tokens(..), _) => {
                 let used = whole(old.rate.burst) - ratio(old.tokens(now), old.rate.period);

@@ -9,7 +9,7 @@ use crate::subjects::Subject;
 
 /// A bug found in other implementations.
 #[derive(Clone, Copy, Debug)]
-enum Bug {
+pub(crate) enum Bug {
     /// Uses `now` unclamped, so an older moment opens an older window.
     NoClampOnBackStep,
     /// Reports `forgettable_at` one unit early.
@@ -32,7 +32,7 @@ enum Bug {
 
 /// `algorithm` with a bug.
 #[derive(Clone, Debug)]
-struct Broken<A> {
+pub(crate) struct Broken<A> {
     algorithm: A,
     bug: Bug,
 }
@@ -133,7 +133,7 @@ impl<A: Algorithm> Broken<A> {
     }
 }
 
-fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> Broken<A> {
+pub(crate) fn broken<A: Algorithm>(algorithm: A, bug: Bug) -> Broken<A> {
     Broken { algorithm, bug }
 }
 

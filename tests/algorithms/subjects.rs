@@ -166,7 +166,6 @@ pub(crate) fn subjects(quota: Quota, burst: u64, cells: u64) -> Vec<Subject> {
             bucket(with_burst),
         ),
         subject("warm-up", warm_up, paced),
-        subject("warm-up of costs", warm_up.max_cost(3), paced),
     ];
     subjects.into_iter().chain(day).collect()
 }

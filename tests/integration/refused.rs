@@ -106,7 +106,6 @@ fn a_setting_of_an_algorithm_or_a_table_that_is_out_of_range_or_has_no_effect_pa
         RateLimitLayer::new(|(): &()| 7_u64, FixedWindow::new(burst)) => "burst: 50 is";
         Limiter::new(bucket().debt(u64::MAX)) => "debt: 18446744073709551615 is not allowed; give a number from 1 that";
         Limiter::new(bucket().refill_every(Duration::MAX)) => "refill_every: ";
-        Limiter::new(WarmUp::new(DAY, SECOND).max_cost(0)) => "max_cost: 0 is";
         Limiter::new(window().anchored().offset(SECOND)) => "offset: 1s is not allowed; give offset or anchored";
         of(lockout.block(Duration::ZERO)) => "block: 0ns is not allowed; give a time from 1ns to 10 years";
         of(lockout.forget(Duration::ZERO)) => "forget: 0ns is";

@@ -1,5 +1,6 @@
 //! Lines of every algorithm against a plain list of those that wait, with requests of all priorities and
-//! costs that come, leave and run out of time. Whatever decides is the algorithm itself.
+//! costs that come, leave and run out of time. Whatever decides is the algorithm itself: those before a request take
+//! their turns on a copy of the state.
 
 use std::{
     collections::BTreeMap,
@@ -10,8 +11,8 @@ use std::{
 use tokio::{task::JoinHandle, time::Instant};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, FixedWindow, Handle, LeakyBucket, Local, Lockout, Quota, RateLimitLayer, SlidingGrid,
-    SlidingLog, SlidingWindow, TokenBucket, WarmUp,
+    AsError, CalendarWindow, FixedWindow, Gcra, Handle, LeakyBucket, Local, Lockout, Quota,
+    RateLimitLayer, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
     algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm},
     clock::{Clock, MonotonicClock, Tick},
 };
@@ -157,7 +158,7 @@ impl<A: Algorithm> Model<A> {
             }
             decision.retry_after
         } else {
-            self.algorithm.expected_wait(&self.state, at, ahead, cost)
+            self.turn(place, cost, at)
         };
         let may_wait = priority >= least || self.mistake == Mistake::AllWait;
         let waits = wait.is_some_and(|wait| wait.as_nanos() <= u128::from(longest));
@@ -177,6 +178,22 @@ impl<A: Algorithm> Model<A> {
         if place == 0 {
             self.asked = now;
         }
+    }
+
+    /// How long after `now` a request takes its turn at this place, if none leaves.
+    fn turn(&self, place: usize, cost: u64, now: Tick) -> Option<Duration> {
+        let (mut state, mut turn) = (self.state.clone(), now);
+        let ahead = self.waiting[..place].iter().map(|one| one.job.1);
+        for cost in ahead.chain([cost]) {
+            loop {
+                let decision = self.algorithm.take_turn(&mut state, turn, cost);
+                if decision.is_admitted() {
+                    break;
+                }
+                turn = turn.plus(decision.retry_after?);
+            }
+        }
+        Some(turn.since(now))
     }
 
     fn leave(&mut self, name: u32, now: u64) {
@@ -213,12 +230,19 @@ fn tick() -> u64 {
     MonotonicClock.now().as_nanos()
 }
 
-/// Whether the line of a layer and that of a model do the same.
-async fn agree<A: Algorithm>(algorithm: A, seed: u64, mistake: Mistake) -> bool {
+/// Whether the line of a layer and that of a model do the same. With costs of up to `exact` a wait is known exactly;
+/// with others no wait is too long.
+async fn agree<A: Algorithm>(algorithm: A, exact: u64, seed: u64, mistake: Mistake) -> bool {
     let random = &mut Random::new(seed);
+    let dearest = if exact == 1 { 1 + random.below(2) } else { 2 };
+    let longest = *random.pick(&[3, 20, 1_000]) * MS;
     let settings = Settings {
         most: u32::try_from(1 + random.below(5)).unwrap(),
-        longest: random.pick(&[3, 20, 1_000]) * MS,
+        longest: if dearest > exact {
+            10_000 * MS
+        } else {
+            longest
+        },
         newest_first: random.below(2) == 1,
         least: *random.pick(&PRIORITIES),
     };
@@ -266,7 +290,7 @@ async fn agree<A: Algorithm>(algorithm: A, seed: u64, mistake: Mistake) -> bool 
                 model.give_back(units, now);
             }
             _ => {
-                let job = (name, 1 + random.below(2), *random.pick(&PRIORITIES));
+                let job = (name, 1 + random.below(dearest), *random.pick(&PRIORITIES));
                 let (service, ended) = (service.clone(), Arc::clone(&ended));
                 let call = tokio::spawn(async move {
                     let passed = service.oneshot(job).await.is_ok();
@@ -288,10 +312,10 @@ async fn agree<A: Algorithm>(algorithm: A, seed: u64, mistake: Mistake) -> bool 
 }
 
 /// Whether they agree for so many seeds.
-async fn all_agree(algorithm: impl IntoAlgorithm, mistake: Mistake) -> Result<(), u64> {
+async fn all_agree(algorithm: impl IntoAlgorithm, exact: u64, mistake: Mistake) -> Result<(), u64> {
     let algorithm = algorithm.into_algorithm();
     for seed in 0..30 {
-        if !agree(algorithm.clone(), seed, mistake).await {
+        if !agree(algorithm.clone(), exact, seed, mistake).await {
             return Err(seed);
         }
     }
@@ -306,23 +330,29 @@ fn per_5_ms(limit: u64) -> Quota {
 #[tokio::test(start_paused = true)]
 async fn the_line_of_every_algorithm_is_that_of_a_plain_list() {
     macro_rules! agrees {
-        ($($algorithm:expr),+ $(,)?) => {$(
-            let found = all_agree($algorithm, Mistake::None).await;
+        ($($exact:literal: $algorithm:expr),+ $(,)?) => {$(
+            let found = all_agree($algorithm, $exact, Mistake::None).await;
             assert_eq!(found, Ok(()), "{}", stringify!($algorithm));
         )+};
     }
+    let grid = SlidingGrid::new(per_5_ms(3)).cells(5);
+    let ms = Duration::from_millis;
     agrees!(
-        TokenBucket::new(per_5_ms(3).burst(2)),
-        TokenBucket::new(per_5_ms(1)).debt(2),
-        LeakyBucket::new(per_5_ms(2)),
-        LeakyBucket::new(per_5_ms(2).burst(1)),
-        FixedWindow::new(per_5_ms(3)),
-        SlidingLog::new(per_5_ms(3)),
-        SlidingWindow::new(per_5_ms(3)),
-        SlidingGrid::new(per_5_ms(3)).cells(5),
-        WarmUp::new(per_5_ms(2), Duration::from_millis(40)),
-        Lockout::new(per_5_ms(3)).block(Duration::from_millis(7)),
-        (
+        2: TokenBucket::new(per_5_ms(3).burst(2)),
+        2: TokenBucket::new(per_5_ms(1)).debt(2),
+        2: LeakyBucket::new(per_5_ms(2)),
+        2: LeakyBucket::new(per_5_ms(2).burst(1)),
+        2: Gcra::new(per_5_ms(3).burst(2)),
+        2: WarmUp::new(per_5_ms(2), ms(40)),
+        1: FixedWindow::new(per_5_ms(3)),
+        1: FixedWindow::new(per_5_ms(3)).anchored(),
+        1: CalendarWindow::new(Quota::per_day(3), "Asia/Tokyo").unwrap(),
+        1: SlidingLog::new(per_5_ms(3)),
+        1: grid,
+        1: grid.strict(),
+        1: Lockout::new(per_5_ms(3)).block(ms(7)).max_block(ms(50)),
+        0: SlidingWindow::new(per_5_ms(3)),
+        0: (
             TokenBucket::new(per_5_ms(3).burst(2)),
             SlidingLog::new(per_5_ms(3))
         ),
@@ -339,7 +369,7 @@ async fn each_mistake_of_a_line_is_found() {
         Mistake::Patient,
         Mistake::LeavesAGap,
     ] {
-        let found = all_agree(TokenBucket::new(per_5_ms(3).burst(2)), mistake).await;
+        let found = all_agree(TokenBucket::new(per_5_ms(3).burst(2)), 2, mistake).await;
         assert!(found.is_err(), "{mistake:?}");
     }
 }

@@ -10,7 +10,7 @@ const EXAMPLES = [
   ["sliding_log 5/min", "Exactly: never more in any period", "queue, max_wait"],
   ["sliding_window 100/min", "A number per period, from two counts", "offset, queue, max_wait"],
   ["sliding_grid 100/min; cells=10", "A number per period, from a few counts", "cells, strict, offset, queue, max_wait"],
-  ["warm_up 10/s; warm_up=10s", "A rate that rises", "warm_up, cold_factor, max_cost, queue, max_wait"],
+  ["warm_up 10/s; warm_up=10s", "A rate that rises", "warm_up, cold_factor, queue, max_wait"],
   ["lockout 5/min", "Too many requests lock the client out", "block, max_block, forget, on_success, queue, max_wait"],
 ];
 

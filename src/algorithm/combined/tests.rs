@@ -89,7 +89,7 @@ fn a_wrapped_limit_reports_what_it_does_alone() {
         (
             limit.capabilities().limits,
             [
-                limit.capabilities().books_turns,
+                limit.capabilities().books_turns(),
                 limit.capabilities().is_user_code,
                 limit.capabilities().is_about_one_key,
                 limit.capabilities().counts_denials,

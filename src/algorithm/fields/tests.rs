@@ -45,7 +45,6 @@ fn different() -> Vec<AnyAlgorithm> {
         AnyAlgorithm::new(warm(3)),
         AnyAlgorithm::new(warm(4)),
         AnyAlgorithm::new(WarmUp::new(quota, 2 * second)),
-        AnyAlgorithm::new(warm(3).max_cost(2)),
         AnyAlgorithm::new((bucket, SlidingLog::new(quota))),
         AnyAlgorithm::new((SlidingLog::new(quota), bucket)),
         AnyAlgorithm::new(All::new([bucket])),

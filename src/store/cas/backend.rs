@@ -341,7 +341,7 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.decider.algorithm.capabilities().books_turns
+        backend.decider.algorithm.capabilities().books_turns()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::acquire::OneKey;
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::{Clock, Tick};
-use crate::decision::Decision;
+use crate::decision::{Costs, Decision};
 use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
@@ -51,9 +51,9 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
         Some(decision.with_receipt(Receipt::at(at.as_nanos())))
     }
 
-    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
+    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
         let at = self.shared.clock.at(at);
-        self.entry(key).expected_wait(at, ahead, cost)
+        self.entry(key).expected_wait(at, costs)
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {
@@ -104,7 +104,7 @@ impl<T: IntoAlgorithm> IntoBackend for T {
     }
 
     fn queues(backend: &Self::Backend) -> bool {
-        backend.algorithm().capabilities().books_turns
+        backend.algorithm().capabilities().books_turns()
     }
 
     fn decides_at_once(backend: &Self::Backend) -> bool {
@@ -122,7 +122,7 @@ impl<A: Algorithm, C: Clock> IntoBackend for Local<A, C> {
     }
 
     fn queues(backend: &Self) -> bool {
-        backend.algorithm().capabilities().books_turns
+        backend.algorithm().capabilities().books_turns()
     }
 
     fn decides_at_once(backend: &Self::Backend) -> bool {

@@ -6,7 +6,7 @@ use super::Local;
 use super::inner::{DEFAULT_CAPACITY, LocalInner};
 use crate::algorithm::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm};
 use crate::clock::{Clock, Tick};
-use crate::decision::Decision;
+use crate::decision::{Costs, Decision};
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::quota::Quota;
@@ -102,11 +102,10 @@ impl<A: Algorithm> Algorithm for Keyed<A> {
         &self,
         state: &KeyedState<A>,
         at: Tick,
-        ahead: u64,
-        cost: u64,
-    ) -> Option<Duration> {
+        costs: Costs,
+    ) -> Option<[Duration; 2]> {
         self.look(state.clone(), at, |own, state| {
-            own.expected_wait(state, at, ahead, cost)
+            own.expected_wait(state, at, costs)
         })
     }
 

@@ -17,7 +17,7 @@ pub use self::{limit::QuotaPerKey, lookup::Lookup};
 use super::any::{AnyDecision, AnyLimit, Fixed, any};
 use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
 use crate::clock::Tick;
-use crate::decision::Decision;
+use crate::decision::{Costs, Decision};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::{Plan, Quota};
 use crate::sync::Swap;
@@ -211,8 +211,8 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
         self.at_once(key)?.take_turn(key, cost, at)
     }
 
-    fn expected_wait(&self, key: &K, ahead: u64, cost: u64, at: Tick) -> Option<Duration> {
-        self.at_once(key)?.expected_wait(key, ahead, cost, at)
+    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+        self.at_once(key)?.expected_wait(key, costs, at)
     }
 
     fn current_decision(&self, key: &K, cost: u64) -> Option<Decision> {

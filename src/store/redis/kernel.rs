@@ -224,7 +224,7 @@ fn limit_args<A: Algorithm>(limit: &Kernel, op: Op, algorithm: &A) -> [i64; 12] 
                 _ if units > level.capacity => None,
                 Op::Reserve {
                     queue, max_wait, ..
-                } if level.books_turns => {
+                } => {
                     let most = nanos(longest_wait(&algorithm.quotas(), queue, max_wait));
                     Some(capacity + u128::from(most) * u128::from(level.rate) / 1_000)
                 }

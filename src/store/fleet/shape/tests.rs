@@ -201,7 +201,6 @@ fn extreme_levels_are_refused_or_rounded_to_the_safe_side() {
             period,
             capacity,
             initial: 0,
-            books_turns: false,
         }));
         part.map(|part| match part {
             Part::Level(level) => (level.rate, level.period),

@@ -190,7 +190,6 @@ fn part(random: &mut Random, now: u64) -> Part {
                 period,
                 capacity: limit,
                 initial: 0,
-                books_turns: false,
             })
         };
         let cells = Cells {

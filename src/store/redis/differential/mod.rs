@@ -148,7 +148,7 @@ fn random_steps<A: Algorithm>(
 ) -> Vec<Step> {
     let mut now = 1_700_000_000_000_000 + random.below(1 << 50);
     let facts = variants[0].capabilities();
-    let books_turns = facts.books_turns && facts.limits == 1;
+    let books_turns = facts.books_turns() && facts.limits == 1;
     let mut variant = 0;
     let mut steps = Vec::new();
     // How long the fastest one takes to fill.
