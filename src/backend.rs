@@ -136,18 +136,12 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         None
     }
 
-    /// Counts of keys evicted and requests denied because the backend was full, since it was
-    /// created.
-    fn losses(&self) -> Losses {
-        Losses::default()
-    }
-
-    /// How many keys it has, and how close they are to their limits. `None` if that is not known
-    /// without I/O.
+    /// How full it is, and what it has lost because it was full. The default if that is not known without
+    /// I/O.
     ///
-    /// It reads all states, so it is for an operator and not for each request.
-    fn fullness(&self) -> Option<Fullness> {
-        None
+    /// It may read all states, so it is for an operator and not for each request.
+    fn stats(&self) -> Stats {
+        Stats::default()
     }
 
     /// The quotas of its limits. [`Decision::policy`] is an index into them.
@@ -201,12 +195,8 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
         (**self).current_decision(key, cost)
     }
 
-    fn losses(&self) -> Losses {
-        (**self).losses()
-    }
-
-    fn fullness(&self) -> Option<Fullness> {
-        (**self).fullness()
+    fn stats(&self) -> Stats {
+        (**self).stats()
     }
 
     fn quotas(&self) -> Vec<Quota> {
@@ -234,11 +224,35 @@ impl<B: Send + Sync + ?Sized + 'static> IntoBackend for Arc<B> {
     }
 }
 
-/// Counters of a backend that was full; see [`Overflow`](crate::store::local::Overflow).
+/// How full a backend in this process is, and what it has lost because it was full; see [`Backend::stats`].
+///
+/// ```
+/// use tower_throttle::{FixedWindow, Local, Quota};
+///
+/// let limit = Local::new(FixedWindow::new(Quota::per_day(10))).capacity(1_000);
+/// for _ in 0..8 {
+///     limit.check("ann", 1);
+/// }
+/// limit.check("bob", 1);
+/// let stats = limit.stats();
+/// assert_eq!((stats.live, stats.capacity, stats.largest_use_percent), (2, 1_000, 80));
+/// assert_eq!((stats.evicted, stats.denied), (0, 0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Losses {
-    /// Keys that were evicted before their states had expired.
+pub struct Stats {
+    /// How many keys fit, as it was set. 0 if the keys are not counted.
+    pub capacity: usize,
+    /// The number of slots, at least a third more than the capacity.
+    pub slots: usize,
+    /// The keys that have used something, whose states have not expired.
+    pub live: usize,
+    /// The bytes of the table, which are allocated at once, when it is first used. States may allocate more, as logs do.
+    pub table_bytes: usize,
+    /// The largest part of its limit that a key has used, in percent and rounded down: 100 if a key can use
+    /// nothing now.
+    pub largest_use_percent: u64,
+    /// Keys that were evicted before their states had expired; see [`Overflow`](crate::store::local::Overflow).
     pub evicted: u64,
     /// Evicted keys that were over their limit.
     pub evicted_denied: u64,
@@ -248,53 +262,20 @@ pub struct Losses {
     pub lost_charges: u64,
 }
 
-impl Add for Losses {
+impl Add for Stats {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
         Self {
+            capacity: self.capacity.saturating_add(other.capacity),
+            slots: self.slots.saturating_add(other.slots),
+            live: self.live.saturating_add(other.live),
+            table_bytes: self.table_bytes.saturating_add(other.table_bytes),
+            largest_use_percent: self.largest_use_percent.max(other.largest_use_percent),
             evicted: self.evicted + other.evicted,
             evicted_denied: self.evicted_denied + other.evicted_denied,
             denied: self.denied + other.denied,
             lost_charges: self.lost_charges + other.lost_charges,
-        }
-    }
-}
-
-/// How full a backend in this process is; see [`Backend::fullness`].
-///
-/// ```
-/// use tower_throttle::{FixedWindow, Local, Quota};
-/// use tower_throttle::store::{Backend, Fullness};
-///
-/// let limit = Local::new(FixedWindow::new(Quota::per_day(10))).capacity(1_000);
-/// for _ in 0..8 {
-///     limit.check("ann", 1);
-/// }
-/// limit.check("bob", 1);
-/// let fullness: Fullness = Backend::<str>::fullness(&limit).unwrap();
-/// assert_eq!((fullness.keys, fullness.capacity, fullness.largest_use_percent), (2, 1_000, 80));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Fullness {
-    /// The keys that have used something; in a large table an estimate.
-    pub keys: usize,
-    /// How many keys fit.
-    pub capacity: usize,
-    /// The largest part of its limit that a key has used, in percent and rounded down: 100 if a key can use
-    /// nothing now.
-    pub largest_use_percent: u64,
-}
-
-impl Add for Fullness {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            keys: self.keys.saturating_add(other.keys),
-            capacity: self.capacity.saturating_add(other.capacity),
-            largest_use_percent: self.largest_use_percent.max(other.largest_use_percent),
         }
     }
 }

@@ -178,7 +178,7 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
             }
         };
         let stats = local.stats();
-        let losses = stats.losses.evicted + stats.losses.denied + stats.losses.lost_charges;
+        let losses = stats.evicted + stats.denied + stats.lost_charges;
         assert!(same || losses > 0, "{algorithm:?}");
         // The lines of the table have four slots or fewer.
         let slots = (stats.table_bytes / 16).min(used.len()) as u128;

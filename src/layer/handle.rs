@@ -209,18 +209,19 @@ impl<K, L: IntoBackend> Handle<K, L> {
         L: Backend<K>,
     {
         let mut gauges = vec![("tower_throttle_waiting", self.waiting())];
-        if let Some(full) = self.state.backend.fullness() {
+        let stats = self.state.backend.stats();
+        if stats.capacity > 0 {
             gauges.extend([
-                ("tower_throttle_table_keys", full.keys as u64),
-                ("tower_throttle_table_capacity", full.capacity as u64),
+                ("tower_throttle_table_keys", stats.live as u64),
+                ("tower_throttle_table_capacity", stats.capacity as u64),
                 (
                     "tower_throttle_largest_use_percent",
-                    full.largest_use_percent,
+                    stats.largest_use_percent,
                 ),
             ]);
         }
         set_gauges(self.state.name(), &gauges);
-        set_losses(self.state.name(), self.state.backend.losses());
+        set_losses(self.state.name(), stats);
     }
 
     /// How many requests wait for their turn now.

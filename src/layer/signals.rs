@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use super::counts::Outcome;
-use crate::backend::Losses;
+use crate::backend::Stats;
 use crate::respond::Event;
 use crate::telemetry::{as_debug, as_text, log, measure};
 
@@ -147,12 +147,12 @@ pub(crate) fn set_gauges(limit: &Arc<str>, gauges: &[(&'static str, u64)]) {
 }
 
 /// Sets the counters of what the table of a limit evicted or denied.
-pub(super) fn set_losses(limit: &Arc<str>, losses: Losses) {
+pub(super) fn set_losses(limit: &Arc<str>, stats: Stats) {
     for (what, lost) in [
-        ("evicted", losses.evicted),
-        ("evicted_denied", losses.evicted_denied),
-        ("denied", losses.denied),
-        ("lost_charge", losses.lost_charges),
+        ("evicted", stats.evicted),
+        ("evicted_denied", stats.evicted_denied),
+        ("denied", stats.denied),
+        ("lost_charge", stats.lost_charges),
     ] {
         let limit = Arc::clone(limit);
         measure!(counter "tower_throttle_overflow_total", ["limit" = limit, "what" = what], absolute(lost));

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::backend::{Backend, Fullness, Losses, Op};
+use crate::backend::{Backend, Op, Stats};
 use crate::clock::Tick;
 use crate::decision::{Costs, Decision};
 use crate::error::StoreError;
@@ -100,12 +100,8 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
         self.0.current_decision(key, cost)
     }
 
-    fn losses(&self) -> Losses {
-        self.0.losses()
-    }
-
-    fn fullness(&self) -> Option<Fullness> {
-        self.0.fullness()
+    fn stats(&self) -> Stats {
+        self.0.stats()
     }
 
     fn quotas(&self) -> Vec<Quota> {

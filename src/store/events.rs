@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::algorithm::{Algorithm, TokenBucket};
-use crate::backend::Losses;
+use crate::backend::Stats;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::error::StoreError;
 use crate::quota::Quota;
@@ -110,14 +110,14 @@ impl SwitchLog {
 pub(in crate::store) struct OverflowLog {
     limit: EventLimit,
     /// What was lost until the last event.
-    logged: Mutex<Losses>,
+    logged: Mutex<Stats>,
 }
 
 impl OverflowLog {
     /// Logs what the table has lost since the last event. Logs nothing if the last event was a
     /// short time ago.
     #[cold]
-    pub(in crate::store) fn record(&self, now: Tick, losses: impl FnOnce() -> Losses) {
+    pub(in crate::store) fn record(&self, now: Tick, losses: impl FnOnce() -> Stats) {
         if !cfg!(feature = "tracing") || !self.limit.admits(now, 1) {
             return;
         }
@@ -125,7 +125,7 @@ impl OverflowLog {
         let mut logged = lock(&self.logged);
         let before = std::mem::replace(&mut *logged, losses);
         drop(logged);
-        let since = |of: fn(&Losses) -> u64| of(&losses).saturating_sub(of(&before));
+        let since = |of: fn(&Stats) -> u64| of(&losses).saturating_sub(of(&before));
         log!(
             warn,
             [

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
+use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::decision::Decision;
 use crate::quota::Quota;
 use crate::receipt::Receipt;
@@ -143,14 +143,9 @@ where
         }
     }
 
-    fn fullness(&self) -> Option<Fullness> {
-        let both = [self.0.primary.fullness(), self.0.secondary.fullness()];
-        both.into_iter().flatten().reduce(|sum, of| sum + of)
-    }
-
-    /// The losses of both backends.
-    fn losses(&self) -> Losses {
-        self.0.primary.losses() + self.0.secondary.losses()
+    /// Those of both backends.
+    fn stats(&self) -> Stats {
+        self.0.primary.stats() + self.0.secondary.stats()
     }
 
     /// The quotas of the primary backend.

@@ -31,7 +31,7 @@ pub use self::{
     any::AnyDecision,
     quotas::{Lookup, QuotaPerKey, Quotas},
 };
-pub use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
+pub use crate::backend::{Backend, IntoBackend, Op, Stats};
 pub use crate::quota::Plan;
 pub use crate::receipt::Receipt;
 pub use crate::saved::{SaveState, StateFile};

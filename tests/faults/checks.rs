@@ -74,7 +74,7 @@ async fn settled(server: &Server, broken: &mut Vec<String>) {
         format!("{:?} slots are in use", limits.slots())
     });
     for stats in limits.tables() {
-        let lost = stats.losses.evicted + stats.losses.denied;
+        let lost = stats.evicted + stats.denied;
         check(lost == 0, &|| format!("{stats:?}"));
     }
 }

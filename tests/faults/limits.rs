@@ -14,7 +14,7 @@ use axum::{body::Body, extract::Request, response::Response};
 use tokio::time::Instant;
 use tower::{Layer, Service, service_fn};
 use tower_throttle::{
-    LeakyBucket, Local, Quota, RateLimitLayer, TokenBucket, layer::Handle, store::local::Stats,
+    LeakyBucket, Local, Quota, RateLimitLayer, TokenBucket, layer::Handle, store::Stats,
 };
 
 pub(crate) type Client = fn(&Request) -> String;

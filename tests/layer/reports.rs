@@ -162,11 +162,7 @@ mod traced {
             digits.parse().expect("a number")
         };
         let since = number(" evicted=") + number(" denied=");
-        assert_eq!(
-            since,
-            logged.losses.evicted + logged.losses.denied - 4 + 1,
-            "{text}"
-        );
+        assert_eq!(since, logged.evicted + logged.denied - 4 + 1, "{text}");
     }
 
     /// Shows promise 78.
@@ -389,10 +385,10 @@ mod metered {
             });
             let stats = layer.handle().backend().stats();
             let lost_charges = u64::from(overflow == Overflow::Deny);
-            assert_eq!(stats.losses.lost_charges, lost_charges, "{overflow:?}");
+            assert_eq!(stats.lost_charges, lost_charges, "{overflow:?}");
             let (what, lost) = match overflow {
-                Overflow::EvictLeast => ("evicted", stats.losses.evicted),
-                _ => ("denied", stats.losses.denied),
+                Overflow::EvictLeast => ("evicted", stats.evicted),
+                _ => ("denied", stats.denied),
             };
             assert!(lost > 100, "{overflow:?}: {stats:?}");
             let name = |what| format!("tower_throttle_overflow_total limit=full what={what}");

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::exchange::Limit;
 use super::machine::{Answer, Budget};
-use crate::backend::Losses;
+use crate::backend::Stats;
 use crate::clock::Tick;
 use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
@@ -109,11 +109,11 @@ impl Keys {
         self.len.load(Ordering::Relaxed)
     }
 
-    pub(super) fn losses(&self) -> Losses {
-        Losses {
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
             evicted: self.evicted.load(Ordering::Relaxed),
             lost_charges: self.lost.load(Ordering::Relaxed),
-            ..Losses::default()
+            ..Stats::default()
         }
     }
 

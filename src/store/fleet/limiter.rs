@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::machine::Budget;
 use super::node::{CALL_DEADLINE, Node, Owner};
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
-use crate::backend::{Backend, IntoBackend, Losses, Op};
+use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -309,8 +309,8 @@ where
         Some(self.peek(key, cost))
     }
 
-    fn losses(&self) -> Losses {
-        self.node().keys.losses()
+    fn stats(&self) -> Stats {
+        self.node().keys.stats()
     }
 
     fn quotas(&self) -> Vec<Quota> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Local;
 use crate::acquire::OneKey;
 use crate::algorithm::{Algorithm, IntoAlgorithm};
-use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
+use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::{Clock, Tick};
 use crate::decision::{Costs, Decision};
 use crate::error::{StoreError, expect_valid};
@@ -68,22 +68,8 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
         self.algorithm().capabilities().limits
     }
 
-    #[inline]
-    fn losses(&self) -> Losses {
-        self.shared.rules.losses()
-    }
-
-    fn fullness(&self) -> Option<Fullness> {
-        let mut fullness = Fullness {
-            capacity: self.shared.capacity,
-            ..Fullness::default()
-        };
-        self.shared.visit(|algorithm, state, now| {
-            let largest = algorithm.peek(state, now, 0).use_percent();
-            fullness.largest_use_percent = fullness.largest_use_percent.max(largest);
-            fullness.keys += usize::from(algorithm.forgettable_at(state) > now);
-        });
-        Some(fullness)
+    fn stats(&self) -> Stats {
+        self.shared.stats()
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use super::hash::Seeded;
-use super::overflow::{Overflow, Rules, Stats};
+use super::overflow::{Overflow, Rules};
 use super::table::Table;
 use crate::algorithm::Algorithm;
+use crate::backend::Stats;
 use crate::clock::{Clock, Tick};
 use crate::sync::{Mutex, PoisonError, lock};
 
@@ -115,17 +116,18 @@ impl<A: Algorithm, C: Clock> LocalInner<A, C> {
         *lock(&self.current) = new;
     }
 
-    /// The sizes and counters, also of a table that is not built yet.
+    /// How full it is and what it has lost, also of a table that is not built yet.
     pub(super) fn stats(&self) -> Stats {
         let (slots, table_bytes) = Table::<A>::slots_and_bytes(self.capacity);
         let mut stats = Stats {
             capacity: self.capacity,
             slots,
             table_bytes,
-            losses: self.rules.losses(),
-            ..Stats::default()
+            ..self.rules.losses()
         };
         self.visit(|algorithm, state, now| {
+            let largest = algorithm.peek(state, now, 0).use_percent();
+            stats.largest_use_percent = stats.largest_use_percent.max(largest);
             stats.live += usize::from(algorithm.forgettable_at(state) > now);
         });
         stats

@@ -18,10 +18,11 @@ use std::time::Duration;
 pub(crate) use self::hash::Seeded;
 use self::inner::{DEFAULT_CAPACITY, InUse, LocalInner};
 use self::line::tag;
-pub use self::overflow::{Overflow, Stats};
+pub use self::overflow::Overflow;
 use self::table::Table;
 use crate::acquire::{OneKey, Outcome, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
+use crate::backend::Stats;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::{Decision, Verdict};
 use crate::error::{ConfigError, expect_valid};
@@ -139,7 +140,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// after the request. Returns the time until no debt is left.
     ///
     /// If the table is full and has no slot for the key, the cost is lost.
-    /// [`Losses::lost_charges`](crate::store::Losses::lost_charges) counts that.
+    /// [`Stats::lost_charges`] counts that.
     pub fn charge<K: Hash + ?Sized>(&self, key: &K, cost: u64) -> Duration {
         self.entry(key).charge(cost)
     }
@@ -191,7 +192,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         Ok(())
     }
 
-    /// Sizes and counters of the table.
+    /// How full the table is, and what it has lost because it was full.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::backend::Losses;
+use crate::backend::Stats;
 use crate::clock::Tick;
 use crate::store::events::OverflowLog;
 
 /// What a full table does with a new key.
 ///
 /// A key may use 96 slots, which its hash determines, and in a small table it may use fewer. The table is full for
-/// a key if each of these slots holds the state of another key that has not expired. [`Stats`] counts how often that
+/// a key if each of these slots holds the state of another key that has not expired. [`Stats`](crate::store::Stats) counts how often that
 /// happens.
 ///
 /// # What a flood of keys can do
@@ -46,22 +46,6 @@ pub enum Overflow {
     EvictLeast,
     /// Denies the new key until a slot becomes free.
     Deny,
-}
-
-/// Sizes and counters of a [`Local`](crate::Local).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// The capacity that was set, in keys.
-    pub capacity: usize,
-    /// The number of slots, at least a third more than the capacity.
-    pub slots: usize,
-    /// The number of slots that are in use: those with a state that has not expired.
-    pub live: usize,
-    /// The bytes of the table, which are allocated at once, when it is first used. States may allocate more, as logs do.
-    pub table_bytes: usize,
-    /// What was lost because the table was full.
-    pub losses: Losses,
 }
 
 /// What a table does with a key, and what it has lost because it was full, in numbers and in a log.
@@ -109,13 +93,15 @@ impl Rules {
         self.count(|lost| &lost.evicted, now);
     }
 
-    pub(super) fn losses(&self) -> Losses {
+    /// The counters alone.
+    pub(super) fn losses(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Losses {
+        Stats {
             evicted: read(&self.lost.evicted),
             evicted_denied: read(&self.lost.evicted_denied),
             denied: read(&self.lost.denied),
             lost_charges: read(&self.lost.charges),
+            ..Stats::default()
         }
     }
 }

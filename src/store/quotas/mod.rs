@@ -15,7 +15,7 @@ pub(super) use self::limit::under;
 pub(super) use self::limit::under_in_store;
 pub use self::{limit::QuotaPerKey, lookup::Lookup};
 use super::any::{AnyDecision, AnyLimit, Fixed, any};
-use crate::backend::{Backend, Fullness, IntoBackend, Losses, Op};
+use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::Tick;
 use crate::decision::{Costs, Decision};
 use crate::error::{ConfigError, expect_valid};
@@ -219,14 +219,9 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
         self.at_once(key)?.current_decision(key, cost)
     }
 
-    fn losses(&self) -> Losses {
-        let losses = self.limits().map(Backend::losses);
-        losses.fold(Losses::default(), |sum, of_one| sum + of_one)
-    }
-
-    fn fullness(&self) -> Option<Fullness> {
-        let all = self.limits().filter_map(Backend::fullness);
-        all.reduce(|sum, of_one| sum + of_one)
+    fn stats(&self) -> Stats {
+        let all = self.limits().map(Backend::stats);
+        all.fold(Stats::default(), |sum, of_one| sum + of_one)
     }
 
     /// Those of the default.

@@ -197,7 +197,7 @@ async fn a_flood_of_keys_stays_within_the_capacity() {
             pass(1).await;
         }
     }
-    assert!(Backend::<u32>::losses(&limit).evicted > 4_000);
+    assert!(Backend::<u32>::stats(&limit).evicted > 4_000);
 }
 
 /// A key that was forgotten because the table was full has no second budget: its request waits for an

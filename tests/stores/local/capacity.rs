@@ -32,7 +32,7 @@ fn lost_keys<A: Algorithm>(algorithm: &A, capacity: usize, keys: usize) -> usize
     let lost = (0..keys)
         .filter(|key| local.peek(key, 1).remaining() == LIMIT)
         .count();
-    assert_eq!(local.stats().losses.evicted, lost as u64);
+    assert_eq!(local.stats().evicted, lost as u64);
     lost
 }
 

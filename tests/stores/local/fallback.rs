@@ -22,12 +22,12 @@ fn a_fallback_has_the_limits_of_its_primary_and_the_keys_of_both() {
         let _ = second.check(&key, 1);
         let _ = second.check(&key, 1);
     }
-    let losses = |of: &Local<FixedWindow>| Backend::<u16>::losses(of).evicted;
+    let losses = |of: &Local<FixedWindow>| Backend::<u16>::stats(of).evicted;
     assert!(losses(&first) > 0 && losses(&second) > 0);
     let both = losses(&first) + losses(&second);
-    assert_eq!(Backend::<u16>::losses(&limit).evicted, both);
-    let fullness = Backend::<u16>::fullness(&limit).unwrap();
-    let of = |one: &Local<FixedWindow>| Backend::<u16>::fullness(one).unwrap();
+    assert_eq!(Backend::<u16>::stats(&limit).evicted, both);
+    let fullness = Backend::<u16>::stats(&limit);
+    let of = |one: &Local<FixedWindow>| Backend::<u16>::stats(one);
     assert_eq!(fullness, of(&first) + of(&second));
-    assert!(fullness.keys > 64 && fullness.largest_use_percent > 0);
+    assert!(fullness.live > 64 && fullness.largest_use_percent > 0);
 }

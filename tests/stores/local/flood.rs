@@ -32,7 +32,7 @@ fn flood(capacity: usize, keys: u64, overflow: Overflow) -> (u64, u64) {
     }
     let stats = local.stats();
     assert_eq!(stats.table_bytes, bytes);
-    (admitted, stats.losses.evicted + stats.losses.denied)
+    (admitted, stats.evicted + stats.denied)
 }
 
 /// Shows promise 46.
@@ -145,7 +145,7 @@ fn left_after_a_new_key<A: Algorithm>(
     fill(&local);
     deny(&local);
     assert!(local.check("new", 1).is_admitted());
-    assert_eq!(local.stats().losses.evicted, 1);
+    assert_eq!(local.stats().evicted, 1);
     let others = (1..local.stats().slots).map(|key| local.peek(&key, 1).remaining());
     [
         local.peek("denied", 1).remaining(),
@@ -230,11 +230,7 @@ fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
         }
         assert_eq!(local.check(&"new", 1).remaining(), 2);
         let stats = local.stats();
-        let counts = (
-            stats.losses.evicted,
-            stats.losses.evicted_denied,
-            stats.losses.denied,
-        );
+        let counts = (stats.evicted, stats.evicted_denied, stats.denied);
         assert_eq!(counts, (1, 1, 0));
     }
     let quota = Quota::per_hour(10);
@@ -256,10 +252,7 @@ fn a_new_key_that_is_denied_a_large_cost_evicts_no_key() {
             assert!(local.check(&key, 7).is_admitted());
         }
         assert!(local.check(&"new", 5).is_denied());
-        assert_eq!(
-            (local.stats().losses.evicted, local.stats().losses.denied),
-            (0, 1)
-        );
+        assert_eq!((local.stats().evicted, local.stats().denied), (0, 1));
         assert!((0..local.stats().slots).all(|key| local.peek(&key, 1).remaining() == 3));
     }
     check(TokenBucket::new(Quota::per_hour(10)));

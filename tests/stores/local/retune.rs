@@ -51,7 +51,7 @@ fn check_changes<A: Algorithm>(algorithm: &A, quotas: &[Quota], seed: u64) {
             "seed {seed}"
         );
     }
-    assert_eq!(local.stats().losses.evicted, 0);
+    assert_eq!(local.stats().evicted, 0);
 }
 
 /// Shows promise 47.

@@ -63,7 +63,7 @@ fn a_full_table_forgets_first_what_need_not_be_known_and_never_what_is_being_exc
         let mut found: Vec<_> = keys.shard(new).keys.keys().copied().collect();
         found.sort_unstable();
         assert_eq!(found, known);
-        let losses = keys.losses();
+        let losses = keys.stats();
         assert_eq!((losses.evicted, losses.lost_charges), (evicted, lost));
     }
     // All of its part of the table are being exchanged.
