@@ -587,9 +587,9 @@ impl Algorithm for Naive {
         if looked.is_denied() {
             return looked;
         }
-        models
-            .iter_mut()
-            .for_each(|model| model.take(now.as_nanos(), cost));
+        for model in models.iter_mut() {
+            model.take(now.as_nanos(), cost);
+        }
         self.peek(models, now, 0)
     }
 

@@ -151,9 +151,10 @@ async fn neither_an_outage_nor_shadow_mode_is_a_denial() {
         script.push(Reply::Now(down()));
         script.later().send(down()).unwrap();
         let layer = RateLimitLayer::new(|n: &u64| *n, script);
-        let layer = match passes {
-            true => layer,
-            false => layer.deny_on_store_error(),
+        let layer = if passes {
+            layer
+        } else {
+            layer.deny_on_store_error()
         };
         let layer = layer.watch(seen.watch()).respond(AsError);
         let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));

@@ -2,6 +2,8 @@
 
 use axum::extract::Request;
 
+use tower_throttle::policy::Reloaded;
+
 use crate::support::{Account, App, from, limit, with};
 
 const TEN: &str = "fixed_window 10/d";
@@ -201,7 +203,7 @@ async fn an_override_and_a_limit_may_block_or_have_no_limit() {
     for key in ["mallory", "acme", "ann", "other"] {
         assert_eq!(of_99(&app, || of(key)).await, 0, "{key}");
     }
-    assert_eq!(app.reload(&with("", blocks, blocks)), Default::default());
+    assert_eq!(app.reload(&with("", blocks, blocks)), Reloaded::default());
 }
 
 /// Shows promise 601.
@@ -245,7 +247,7 @@ async fn a_changed_override_keeps_what_was_used_and_a_new_one_begins_anew() {
     }
     assert_eq!(app.reload(&text(6)).changed, ["api", "acme"]);
     assert_eq!(admitted(&app, || of("acme")).await, 2);
-    assert_eq!(app.reload(&text(6)), Default::default());
+    assert_eq!(app.reload(&text(6)), Reloaded::default());
 
     let report = app.reload(&with_override(""));
     assert_eq!(

@@ -6,7 +6,7 @@ use tokio::time::advance;
 use tower_throttle::{
     Local,
     clock::{Clock, MonotonicClock},
-    policy::{PolicyFile, PolicyKey},
+    policy::{PolicyFile, PolicyKey, Reloaded},
 };
 
 use crate::support::{App, environment, file, from, limit};
@@ -43,7 +43,7 @@ async fn a_loop_of_reloads_admits_the_same_requests_as_none() {
         let (reloaded, left_alone) = (App::new(&policy), App::new(&policy));
         let mut admitted = 0;
         for step in 0..300 {
-            assert_eq!(reloaded.reload(&policy), Default::default());
+            assert_eq!(reloaded.reload(&policy), Reloaded::default());
             let statuses = (reloaded.get().await, left_alone.get().await);
             assert_eq!(statuses.0, statuses.1, "{line}, step {step}");
             admitted += usize::from(statuses.0 == 200);
@@ -146,7 +146,7 @@ async fn everything_else_of_a_limit_is_replaced_at_once() {
         assert_eq!(reloaded.changed, ["all"], "{more}");
         assert_eq!(app.get().await, expected, "{more}");
         let again = app.reload(&limit("all", line, GLOBAL, more));
-        assert_eq!(again, Default::default());
+        assert_eq!(again, Reloaded::default());
     }
     app.reload(&limit("all", line, GLOBAL, "headers = \"draft-11\""));
     let response = app.send(from("192.0.2.1")).await;
@@ -186,7 +186,7 @@ async fn permits_in_flight_outlive_a_reload() {
     let busy = |most: u32| limit("busy", &format!("concurrency {most}"), GLOBAL, "");
     let app = App::new(&busy(1));
     let held = app.send(from("192.0.2.1")).await;
-    assert_eq!(app.reload(&busy(1)), Default::default());
+    assert_eq!(app.reload(&busy(1)), Reloaded::default());
     assert_eq!(app.get().await, 429);
     assert_eq!(app.reload(&busy(2)).changed, ["busy"]);
     let second = app.send(from("192.0.2.1")).await;

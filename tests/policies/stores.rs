@@ -1,5 +1,7 @@
 //! Stores whose URLs are in the file, against real servers.
 
+use tower_throttle::policy::Reloaded;
+
 use crate::support::{App, from, limit};
 
 /// Two servers share a limit, and a reload keeps what both used.
@@ -13,7 +15,7 @@ async fn two_apps_share(store: &str) {
     };
     let (one, two) = (App::new(&policy("3")), App::new(&policy("3")));
     assert_eq!([one.get().await, two.get().await], [200, 200]);
-    assert_eq!(one.reload(&policy("3")), Default::default());
+    assert_eq!(one.reload(&policy("3")), Reloaded::default());
     assert_eq!(
         [one.get().await, one.get().await, two.get().await],
         [200, 429, 429]
@@ -38,9 +40,9 @@ async fn another_password_keeps_the_usage_and_another_server_does_not() {
     };
     let (old, new) = ("user:old@127.0.0.1:1/2", "user:new@127.0.0.1:1/2");
     let app = App::new(&policy(old));
-    assert_eq!(app.reload(&policy(old)), Default::default());
+    assert_eq!(app.reload(&policy(old)), Reloaded::default());
     assert_eq!(app.reload(&policy(new)).changed, ["shared"]);
-    assert_eq!(app.reload(&policy(new)), Default::default());
+    assert_eq!(app.reload(&policy(new)), Reloaded::default());
     for other in [
         "other:new@127.0.0.1:1/2",
         "other:new@127.0.0.1:2/2",
