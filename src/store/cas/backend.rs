@@ -130,23 +130,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         }
     }
 
-    /// Whether its circuit breaker is open.
-    ///
-    /// ```
-    /// use tower_throttle::{Quota, TokenBucket, store::{Backend, cas::{Cas, MemoryStore}}};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
-    /// let limit = Cas::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_hour(10)));
-    /// assert!(limit.decide("alice", 1).await?.is_admitted());
-    /// assert!(!limit.is_breaker_open());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn is_breaker_open(&self) -> bool {
-        self.inner.shared.breakers.any_open()
-    }
-
     /// The error of the last call, if it failed.
     pub fn last_error(&self) -> Option<StoreError> {
         self.inner.shared.breakers.last_error()

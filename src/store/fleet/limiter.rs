@@ -127,11 +127,6 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
         lock(&self.node().progress).last_error.clone()
     }
 
-    /// Whether its circuit breaker is open.
-    pub fn is_breaker_open(&self) -> bool {
-        self.node().shared.breakers.any_open()
-    }
-
     fn peek<K: Key + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let keys = &self.node().keys;
         let hash = keys.hash(key);

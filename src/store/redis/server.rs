@@ -204,21 +204,6 @@ impl Redis {
         self.settings.caches_denials = false;
         self
     }
-
-    /// Whether a circuit breaker is open: the only one, or one of those per range of slots of a cluster. Each
-    /// change is logged (feature `tracing`) and counted as `tower_throttle_switches_total`
-    /// (feature `metrics`).
-    ///
-    /// ```
-    /// use tower_throttle::store::redis::Redis;
-    ///
-    /// let redis = Redis::open("redis://127.0.0.1:6379")?;
-    /// assert!(!redis.is_breaker_open());
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn is_breaker_open(&self) -> bool {
-        self.settings.breakers.any_open()
-    }
 }
 
 /// The error for an address. It does not repeat the URL, which may hold a password.

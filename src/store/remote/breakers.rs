@@ -119,12 +119,6 @@ impl Breakers {
         let error_of = |range: &Range| lock(&range.state).last_error.clone();
         self.ranges.iter().find_map(error_of)
     }
-
-    /// Whether at least one is open.
-    pub(crate) fn any_open(&self) -> bool {
-        let is_open = |range: &Range| lock(&range.state).breaker.is_open();
-        self.ranges.iter().any(is_open)
-    }
 }
 
 /// No metric counts a breaker that is gone as open.
@@ -158,9 +152,7 @@ mod tests {
         let refused = breakers.check(stopped, now).expect_err("it is open");
         assert!(refused.to_string().contains("the last error: no answer"));
         assert_eq!(breakers.check(other, now), Ok(()));
-        assert!(breakers.any_open());
         breakers.record_success(stopped);
         assert_eq!(breakers.check(stopped, now), Ok(()));
-        assert!(!breakers.any_open());
     }
 }

@@ -96,7 +96,6 @@ async fn a_stopped_master_opens_only_its_own_breaker() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{error}");
         tokio::task::yield_now().await;
     }
-    assert!(redis.is_breaker_open());
     for key in &keys[1..] {
         let error = limiter
             .decide(key, 1)
@@ -110,7 +109,6 @@ async fn a_stopped_master_opens_only_its_own_breaker() {
         limiter.decide(&keys[0], 1).await.is_ok()
     })
     .await;
-    assert!(!redis.is_breaker_open());
     until("only another connection is left", async || {
         let _ = limiter.decide(&keys[0], 1).await;
         let now: Vec<_> = nodes.iter().map(clients).collect();
