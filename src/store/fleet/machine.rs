@@ -11,7 +11,7 @@ use crate::clock::{Tick, nanos};
 
 /// For how many exchanges without a denial a machine that has denied asks for no other one.
 const WARY: u8 = 8;
-/// How many exchanges it asks for in an interval at most. Each brings half of what is left.
+/// How many exchanges it asks for in an interval at most. Each brings up to three quarters of what is left.
 const MORE: u8 = 12;
 
 /// The store's clock as this machine knows it from an exchange: when that was sent first and last, when its reply came,

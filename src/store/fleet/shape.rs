@@ -67,7 +67,7 @@ pub(super) type Used = Vec<u64>;
 pub(super) struct Figures {
     /// Units that are neither used nor out, after the grant; negative if more are.
     pub(super) free: i64,
-    /// After how many microseconds how many more are free, and the microseconds for each one after.
+    /// After how many microseconds how many more are free, and in how many each one after certainly is.
     pub(super) wait: u64,
     pub(super) more: u64,
     pub(super) per_unit: u64,
@@ -76,6 +76,8 @@ pub(super) struct Figures {
     /// Microseconds until nothing of that part is used; and until a unit that is used now is free again.
     pub(super) full: u64,
     pub(super) renew: u64,
+    /// No unit is waited for longer.
+    pub(super) longest: u64,
 }
 
 impl Shape {
@@ -170,21 +172,17 @@ impl Cells {
 impl Figures {
     /// Units that are free in addition after so many microseconds.
     pub(super) fn refilled(&self, elapsed: u64) -> u64 {
-        match elapsed.checked_sub(self.wait) {
-            Some(since) => self.more.saturating_add(since / self.per_unit.max(1)),
-            None => 0,
-        }
+        let since = elapsed.checked_sub(self.wait);
+        since.map_or(0, |since| self.more + since / self.per_unit.max(1))
     }
 
     /// Microseconds until `units` are free, `age` after the reply.
     pub(super) fn wait_for(&self, interval: u64, units: u64, age: u64) -> u64 {
-        let missing = i128::from(units) - i128::from(self.free) - i128::from(self.more);
-        let missing = u64::try_from(missing).unwrap_or(0);
-        let total = match self.wait {
-            // What is out may be given back in the next exchange.
-            NEVER => interval,
-            wait => wait.saturating_add(missing.saturating_mul(self.per_unit)),
-        };
+        let missing = (signed(units) - self.free - signed(self.more)).max(0);
+        let more = missing.unsigned_abs().saturating_mul(self.per_unit);
+        // What is out may be given back in the next exchange.
+        let longest = self.longest.max(interval);
+        let total = self.wait.saturating_add(more).min(longest);
         total.saturating_sub(age).max(1)
     }
 }
@@ -361,7 +359,7 @@ impl Part {
 
     /// What is free, and when more is.
     pub(super) fn figures(&self, used: &[u64], at: u64) -> Figures {
-        let (wait, more, per_unit, full, renew) = match self {
+        let (wait, more, per_unit, full, renew, longest) = match self {
             Self::Level(level) => {
                 let per_unit = level.period.div_ceil(level.rate);
                 // Up to the next whole unit.
@@ -371,15 +369,21 @@ impl Part {
                     _ => used[1].div_ceil(level.rate),
                 };
                 let full = clamped(level.parts(used).div_ceil(u128::from(level.rate)));
-                (wait, 1, per_unit, full, per_unit)
+                let longest = if wait == NEVER { 0 } else { MAX_MEMORY };
+                (wait, 1, per_unit, full, per_unit, longest)
             }
             Self::Cells(cells) => {
-                let until = |place| cells.until(at, place);
-                let (newest, oldest) = (used.iter().position(|count| *count > 0), used.last());
-                let wait = oldest.map_or(NEVER, |_| until(used.len() - 1));
-                let per_unit = (cells.length * cells.count as u64).div_ceil(cells.limit);
-                let (more, full) = (oldest.copied().unwrap_or(0), newest.map_or(0, until));
-                (wait, more, per_unit, full, until(0))
+                let more = used.last().copied().unwrap_or(0);
+                let (mut wait, mut full, mut freed) = (NEVER, 0, 0);
+                let mut per_unit = (cells.length * cells.count as u64).div_ceil(cells.limit);
+                for place in (0..used.len()).rev().filter(|place| used[*place] > 0) {
+                    full = cells.until(at, place);
+                    wait = wait.min(full);
+                    // No unit of it comes earlier.
+                    per_unit = per_unit.max((full - wait).div_ceil(freed + 1 - more.min(freed)));
+                    freed += used[place];
+                }
+                (wait, more, per_unit, full, cells.until(at, 0), full)
             }
         };
         Figures {
@@ -390,6 +394,7 @@ impl Part {
             part: 0,
             full,
             renew,
+            longest,
         }
     }
 

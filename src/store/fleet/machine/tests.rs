@@ -49,6 +49,7 @@ fn granted(units: u64) -> Reply {
             wait: 1_000,
             more: 1,
             per_unit: 1_000,
+            longest: 50_000,
             ..Figures::default()
         },
         window: NEVER / 2_000,
@@ -288,7 +289,8 @@ fn units_are_free_after_the_wait_and_not_before() {
     // What is out may be given back in the next exchange.
     let mut out = budget(0);
     let mut reply = granted(0);
-    (reply.figures.free, reply.figures.wait) = (0, NEVER);
+    let figures = &mut reply.figures;
+    (figures.free, figures.wait, figures.longest) = (0, NEVER, 0);
     adopt(&mut out, 0, reply);
     let denied = Answer::Deny(Some(Duration::from_millis(1)));
     assert_eq!(out.decide(&limit(), at(0), 1, false), denied);

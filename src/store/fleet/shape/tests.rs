@@ -214,3 +214,43 @@ fn extreme_levels_are_refused_or_rounded_to_the_safe_side() {
     assert_eq!(level(1 << 32, 1_000, 1), None);
     assert_eq!(level(1, 1_000, 1 << 32), None);
 }
+
+/// Never too short, and over when all is free.
+#[test]
+fn a_wait_is_as_long_as_the_cells_say() {
+    let log = Shape::of(&SlidingLog::new(Quota::per_minute(100)), NOW)
+        .unwrap()
+        .parts[0];
+    let cells = |[newest, middle, oldest]: [u64; 3]| {
+        let counts = (0..48).map(|place| match place {
+            0 => newest,
+            24 => middle,
+            47 => oldest,
+            _ => 0,
+        });
+        counts.collect::<Used>()
+    };
+    for counts in [
+        [99, 0, 1],
+        [1, 98, 1],
+        [49, 50, 1],
+        [1, 0, 99],
+        [10_000, 0, 1],
+    ] {
+        let used = cells(counts);
+        let figures = log.figures(&used, MINUTE);
+        for units in 1..=100 {
+            let wait = figures.wait_for(1, units, 0);
+            let mut later = used.clone();
+            log.advance(&mut later, MINUTE, MINUTE + wait);
+            let is_free = log.free(&later) >= signed(units);
+            assert!(is_free || wait == figures.longest, "{counts:?} {units}");
+            assert!(wait <= MINUTE + 2 * SECOND, "{counts:?} {units}: {wait}");
+        }
+    }
+    let day = Shape::of(&TokenBucket::new(Quota::per_day(1)), NOW)
+        .unwrap()
+        .parts[0];
+    let figures = day.figures(&[MAX_UNITS, 0], MINUTE);
+    assert_eq!(figures.wait_for(1, 1, 0), MAX_MEMORY);
+}
