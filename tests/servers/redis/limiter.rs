@@ -192,6 +192,25 @@ async fn a_key_expires_soon_after_it_may_be_forgotten() {
     assert!(left > 20_000 && left <= whole + later + 1, "{left}");
 }
 
+/// Shows promise 17.
+#[tokio::test]
+async fn a_change_under_a_lowered_limit_keeps_a_key_for_as_long_as_the_larger_one_did() {
+    let server = RedisServer::start();
+    let redis = open(&server.url()).await;
+    let limits = [1_000, 10].map(|limit| redis.limiter("low", TokenBucket::new(hourly(limit))));
+    let taken = limits[0].decide("key", 1_000).await.expect("a decision");
+    for op in [Op::Refund(1, taken.receipt()), Op::Charge(1)] {
+        let _ = limits[1].apply("key", op).await.expect("a change");
+        let left: i64 = redis::cmd("PTTL")
+            .arg("{throttle:low:key}bucket/3600s")
+            .query(&mut server.connection())
+            .expect("a time");
+        // What is charged comes back at the lower rate.
+        let most = 3_600_000 + if op == Op::Charge(1) { 381_000 } else { 10_100 };
+        assert!(left > 3_500_000 && left <= most, "{op:?}: {left}");
+    }
+}
+
 /// Shows promise 89.
 #[tokio::test]
 async fn a_refund_or_reset_ends_a_cached_denial() {

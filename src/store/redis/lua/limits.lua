@@ -262,6 +262,10 @@ for index = 1, #keys do
                 if over > 0 or over == 0 and part > 0 then turn = span_of(limit, over, part) end
                 if over < 0 then left = part > 0 and -over - 1 or -over end
                 keeps = reset + limit.kept
+                -- What a larger limit has used more goes when it would have gone.
+                if over > 0 and value and limit.kept == 0 then
+                    keeps = min(keeps, state[2] - now + span_of(limit, min(cost * taken, MAX_INT), 0))
+                end
             else
                 local used = used_of(limit)
                 local excess = used + cost - limit.limit
