@@ -7,27 +7,27 @@ use crate::clock::{Clock, Tick, Timer};
 use crate::decision::{Costs, Decision, Verdict};
 
 /// The result of an operation on a state.
-pub(crate) trait Outcome {
+pub(crate) trait Acquired {
     /// Whether a request was denied. `None` if it was no request.
     fn denied(&self) -> Option<bool> {
         None
     }
 }
 
-impl Outcome for Decision {
+impl Acquired for Decision {
     fn denied(&self) -> Option<bool> {
         Some(self.is_denied())
     }
 }
 
 /// How much was taken.
-impl Outcome for u64 {
+impl Acquired for u64 {
     fn denied(&self) -> Option<bool> {
         Some(*self == 0)
     }
 }
 
-impl Outcome for Attempt {
+impl Acquired for Attempt {
     fn denied(&self) -> Option<bool> {
         self.decision.denied()
     }
@@ -35,22 +35,22 @@ impl Outcome for Attempt {
 
 /// The decision on a request that is not made.
 struct Peeked(Decision);
-impl Outcome for Peeked {}
+impl Acquired for Peeked {}
 
 /// A charge.
-impl Outcome for Duration {}
+impl Acquired for Duration {}
 
-impl Outcome for Option<[Duration; 2]> {}
+impl Acquired for Option<[Duration; 2]> {}
 
 /// `None` if nothing was decided.
-impl Outcome for Option<Decision> {
+impl Acquired for Option<Decision> {
     fn denied(&self) -> Option<bool> {
         self.as_ref().map(Decision::is_denied)
     }
 }
 
 /// A refund.
-impl Outcome for () {}
+impl Acquired for () {}
 
 /// The state of one key: the one of a limiter, or that of a key in a table.
 pub(crate) trait OneKey {
@@ -63,7 +63,7 @@ pub(crate) trait OneKey {
 
     /// Runs `step` on the state. It may run several times, and must depend on nothing but its
     /// arguments. A state that is not stored yet is stored only if `keep`.
-    fn run<T: Outcome>(
+    fn run<T: Acquired>(
         &self,
         now: Tick,
         keep: bool,

@@ -9,7 +9,7 @@ pub(crate) use self::parts::merge;
 
 use std::time::Duration;
 
-use self::parts::{Each, Part};
+use self::parts::{AnyPart, Each};
 use super::fields::Fields;
 use super::{Algorithm, Capabilities, Cost, Costs, GiveBack};
 use crate::clock::Tick;
@@ -68,17 +68,17 @@ impl<P: Each> Algorithm for All<P> {
     /// That of the first part.
     fn quota(&self) -> Quota {
         let first = self.parts.all().next();
-        first.map_or(Quota::per_second(1), Part::quota)
+        first.map_or(Quota::per_second(1), AnyPart::quota)
     }
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        let parts = self.parts.all().map(Part::capabilities);
+        let parts = self.parts.all().map(AnyPart::capabilities);
         parts.fold(Capabilities::NO_LIMIT, Capabilities::and)
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        self.parts.all().try_for_each(Part::validate)
+        self.parts.all().try_for_each(AnyPart::validate)
     }
 
     fn fresh(&self, now: Tick) -> P::State {
@@ -173,7 +173,7 @@ impl<P: Each> Algorithm for All<P> {
     }
 
     fn quotas(&self) -> Vec<Quota> {
-        self.parts.all().flat_map(Part::quotas).collect()
+        self.parts.all().flat_map(AnyPart::quotas).collect()
     }
 
     fn peek_within(&self, state: &P::State, now: Tick, cost: u64, max_wait: Duration) -> Decision {

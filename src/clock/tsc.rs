@@ -123,7 +123,7 @@ const PAUSE_NS: u64 = 1_000_000_000;
 
 /// Nanoseconds of the counter, close to `Instant`, for one thread.
 struct Tsc {
-    line: Cell<Line>,
+    line: Cell<StraightLine>,
     /// The counter at the last reading.
     last_count: Cell<u64>,
     calibration: RefCell<Calibration>,
@@ -131,7 +131,7 @@ struct Tsc {
 
 /// Converts counts to nanoseconds: `base_ns + (count - base_count) * rate / 2^32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
+struct StraightLine {
     base_count: u64,
     base_ns: u64,
     rate: u64,
@@ -166,7 +166,7 @@ struct Calibration {
 impl Tsc {
     const fn new() -> Self {
         Self {
-            line: Cell::new(Line::stopped(0)),
+            line: Cell::new(StraightLine::stopped(0)),
             last_count: Cell::new(0),
             calibration: RefCell::new(Calibration::new()),
         }
@@ -196,7 +196,7 @@ impl Tsc {
     }
 }
 
-impl Line {
+impl StraightLine {
     /// No line: only a lower bound for later readings.
     const fn stopped(ns: u64) -> Self {
         Self {
@@ -226,8 +226,8 @@ impl Calibration {
     }
 
     /// The line after one that ended at `floor`, when `Instant` says `now`.
-    fn next_line(&mut self, now: u64, floor: u64, source: &impl TimeSource) -> Line {
-        let stopped = Line::stopped(now.max(floor));
+    fn next_line(&mut self, now: u64, floor: u64, source: &impl TimeSource) -> StraightLine {
+        let stopped = StraightLine::stopped(now.max(floor));
         let is_rare = now.saturating_sub(self.last_ns) > RARE_NS;
         self.last_ns = now;
         if is_rare || now < self.resume_ns || self.is_reliable == Some(false) {
@@ -248,7 +248,7 @@ impl Calibration {
         };
         let start = ns + LEAD_NS;
         let excess = floor.saturating_sub(start);
-        Line {
+        StraightLine {
             base_count: count,
             base_ns: start + excess,
             // At its end the line is where it would be without the excess.

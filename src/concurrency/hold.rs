@@ -3,7 +3,7 @@
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Body;
 
-use super::adaptive::Outcome;
+use super::adaptive::RequestEnd;
 use super::body::PermitBody;
 use super::keep::{HeldPermits, hand_over};
 use crate::error::RateLimited;
@@ -34,20 +34,20 @@ pub(super) fn hold<B: Body>(response: Response<B>, held: HeldPermits) -> Respons
 ///
 /// Only what the service did at its usual speed is a sample. An error may be quick because little was
 /// done for it, and nothing was for what a limit further in has denied.
-pub(super) fn outcome<B>(response: &Response<B>) -> Outcome {
+pub(super) fn outcome<B>(response: &Response<B>) -> RequestEnd {
     match response.status() {
-        _ if response.extensions().get::<RateLimited>().is_some() => Outcome::Ignored,
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Outcome::Dropped,
-        status if status.is_client_error() || status.is_server_error() => Outcome::Ignored,
+        _ if response.extensions().get::<RateLimited>().is_some() => RequestEnd::Ignored,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => RequestEnd::Dropped,
+        status if status.is_client_error() || status.is_server_error() => RequestEnd::Ignored,
         _ => match response
             .headers()
             .get("grpc-status")
             .map(HeaderValue::as_bytes)
         {
-            None | Some(b"0") => Outcome::Success,
+            None | Some(b"0") => RequestEnd::Success,
             // Deadline exceeded, unavailable. Resource exhausted is about the client, as is 429.
-            Some(b"4" | b"14") => Outcome::Dropped,
-            Some(_) => Outcome::Ignored,
+            Some(b"4" | b"14") => RequestEnd::Dropped,
+            Some(_) => RequestEnd::Ignored,
         },
     }
 }

@@ -14,7 +14,7 @@ use std::{
 use http::Response;
 use http_body::Body;
 
-use super::adaptive::Outcome;
+use super::adaptive::RequestEnd;
 use super::body::PermitBody;
 use super::hold::{UntilBodyEnds, UntilResponse, hold, outcome};
 use super::keep::HeldPermits;
@@ -264,7 +264,7 @@ impl<K: Hash, Res, P: PermitSource<K>> Exit<K, Res> for InFlight<UntilResponse, 
 
     #[inline]
     fn exit<E>(entry: InFlightEntry, result: Result<Res, E>) -> Result<Res, E> {
-        drop(released([entry], &result, |_| Outcome::Success));
+        drop(released([entry], &result, |_| RequestEnd::Success));
         result
     }
 }
@@ -286,13 +286,13 @@ impl InFlight {
 fn released<Res, E>(
     entries: impl IntoIterator<Item = InFlightEntry>,
     result: &Result<Res, E>,
-    outcome: impl Fn(&Res) -> Outcome,
+    outcome: impl Fn(&Res) -> RequestEnd,
 ) -> HeldPermits {
     let permits = entries.into_iter().filter_map(|entry| {
         let Stage::Has(mut ticket) = entry.0 else {
             return None;
         };
-        ticket.record(|| result.as_ref().map_or(Outcome::Dropped, &outcome));
+        ticket.record(|| result.as_ref().map_or(RequestEnd::Dropped, &outcome));
         ticket.permit.take()
     });
     permits.collect()
@@ -457,7 +457,7 @@ impl<K: Hash, H, P: PermitSource<K>> AtInFlight<'_, K, H, P> {
 impl Ticket {
     /// Tells the limit how the request has ended, if it is adaptive.
     #[inline]
-    fn record(&mut self, outcome: impl FnOnce() -> Outcome) {
+    fn record(&mut self, outcome: impl FnOnce() -> RequestEnd) {
         if let (Some(started), Some(permit)) = (self.started.take(), &self.permit) {
             permit.record(started, outcome());
         }
@@ -469,7 +469,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         // A panic is no sample.
         if self.started.is_some() && !thread::panicking() {
-            self.record(|| Outcome::Cancelled);
+            self.record(|| RequestEnd::Cancelled);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::permits::Permits;
 use super::request::{PermitRequest, Reserve, reserved};
 use crate::clock::Tick;
 use crate::decision::{Costs, Decision, Verdict};
-use crate::queue::{Limit, Order, TOLD};
+use crate::queue::{LineLimit, Order, TOLD};
 
 pub(super) struct PermitsOfKey {
     pub(super) permits: Arc<Permits>,
@@ -14,7 +14,7 @@ pub(super) struct PermitsOfKey {
     pub(super) reserve: Reserve,
 }
 
-impl Limit for PermitsOfKey {
+impl LineLimit for PermitsOfKey {
     fn take(&self, units: u64, priority: u8, _: Tick) -> Decision {
         let taken = self.permits.table.take(PermitRequest {
             id: self.id,

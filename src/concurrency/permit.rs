@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::adaptive::Outcome;
+use super::adaptive::RequestEnd;
 use super::permits::Permits;
 use super::request::{KeyUsage, PermitRequest};
 use crate::clock::Tick;
@@ -32,7 +32,7 @@ impl Permit {
     }
 
     /// Adds a request that began at a moment with so many in flight to the samples of an adaptive limit.
-    pub(super) fn record(&self, began: (Tick, u64), outcome: Outcome) {
+    pub(super) fn record(&self, began: (Tick, u64), outcome: RequestEnd) {
         self.permits.record(began, self.request.reserved, outcome);
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, hash::Hash, sync::Arc, task::Waker, time::Duration};
 
-use super::adaptive::{Adaptive, Outcome, Samples};
+use super::adaptive::{Adaptive, RequestEnd, Samples};
 use super::request::{PermitRequest, part_of};
 use super::table::PermitTable;
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -55,7 +55,12 @@ impl Permits {
 
     /// Adds a request of an adaptive limit that began at a moment with so many in flight, and has left `reserved`
     /// permits free.
-    pub(super) fn record(&self, (began, in_flight): (Tick, u64), reserved: u32, outcome: Outcome) {
+    pub(super) fn record(
+        &self,
+        (began, in_flight): (Tick, u64),
+        reserved: u32,
+        outcome: RequestEnd,
+    ) {
         let (limit, now) = (self.table.limit(), MonotonicClock.now());
         // Requests that fill the part of the limit that they may use have filled the limit.
         let in_flight = in_flight.saturating_mul(limit) / part_of(limit, reserved);

@@ -6,14 +6,14 @@ use std::{sync::Arc, time::Duration};
 use crate::backend::Backend;
 use crate::clock::Tick;
 use crate::decision::{Costs, Decision, Verdict};
-use crate::queue::Limit;
+use crate::queue::LineLimit;
 
 pub(super) struct LimitOf<K, L> {
     pub(super) key: K,
     pub(super) backend: Arc<L>,
 }
 
-impl<K: Send + 'static, L: Backend<K>> Limit for LimitOf<K, L> {
+impl<K: Send + 'static, L: Backend<K>> LineLimit for LimitOf<K, L> {
     fn take(&self, cost: u64, _: u8, at: Tick) -> Decision {
         let take = || self.backend.take_turn(&self.key, cost, at);
         // Only what decides at once is asked. One that panics denies: the others go on.

@@ -39,7 +39,7 @@ pub mod parts {
 }
 
 #[cfg(feature = "policies")]
-pub(crate) use self::all_of::{AllEntry, Part, PartAsk, Parts};
+pub(crate) use self::all_of::{AllEntry, GatePart, PartAsk, Parts};
 pub(crate) use self::{
     gate::{Ask, AtGate, Enter, Entering, Exit, Gate, Limiting, Look, Progress, Told, rename},
     options::OnStoreError,

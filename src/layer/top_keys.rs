@@ -49,12 +49,12 @@ pub struct TopKeys<N> {
     n: usize,
     name: N,
     hasher: RandomState,
-    denied: Table,
-    used: Table,
+    denied: TopTable,
+    used: TopTable,
 }
 
 /// The name and the count of each key.
-type Table = Arc<Mutex<HashMap<u64, (String, u64)>>>;
+type TopTable = Arc<Mutex<HashMap<u64, (String, u64)>>>;
 
 impl<N> TopKeys<N> {
     /// Counts up to `n` keys, at least one, and shows each as the text that `name` makes of it.
@@ -87,7 +87,7 @@ impl<N> TopKeys<N> {
         lock(&self.used).clear();
     }
 
-    fn add<K: Hash>(&self, table: &Table, key: &K, cost: u64)
+    fn add<K: Hash>(&self, table: &TopTable, key: &K, cost: u64)
     where
         N: Fn(&K) -> String,
     {
@@ -108,7 +108,7 @@ impl<N> TopKeys<N> {
     }
 }
 
-fn sorted(table: &Table) -> Vec<(String, u64)> {
+fn sorted(table: &TopTable) -> Vec<(String, u64)> {
     let mut keys: Vec<_> = lock(table).values().cloned().collect();
     keys.sort_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
     keys

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use crate::acquire::{OneKey, Outcome, acquire};
+use crate::acquire::{Acquired, OneKey, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
@@ -277,7 +277,7 @@ impl<A: Algorithm, C: Clock> OneKey for Limiter<A, C> {
         &self.clock
     }
 
-    fn run<T: Outcome>(
+    fn run<T: Acquired>(
         &self,
         _: Tick,
         _: bool,

@@ -38,16 +38,16 @@ const NANO: Duration = Duration::from_nanos(1);
 /// The lines of all keys, by the hash of the key.
 #[derive(Default)]
 pub(crate) struct Lines {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<LineShard>; SHARDS],
     waiting: AtomicU64,
     /// How many wait for turns that a backend has booked, outside of the lines.
     booked: AtomicU64,
 }
 
-type Shard = HashMap<u64, Box<KeyLine>, FixedState>;
+type LineShard = HashMap<u64, Box<KeyLine>, FixedState>;
 
 /// The limit of one key, as the head of a line asks it. It knows of no line.
-pub(crate) trait Limit: Send + 'static {
+pub(crate) trait LineLimit: Send + 'static {
     /// Takes the cost as of this moment, or says after how long to ask again; [`TOLD`], if the line is told.
     fn take(&self, cost: u64, priority: u8, at: Tick) -> Decision;
 
@@ -59,7 +59,7 @@ pub(crate) trait Limit: Send + 'static {
 pub(crate) const TOLD: Duration = Duration::MAX;
 
 struct KeyLine {
-    limit: Box<dyn Limit>,
+    limit: Box<dyn LineLimit>,
     line: Line,
     /// When the head asks.
     plan: Tick,
@@ -106,7 +106,7 @@ impl Lines {
         self.booked.fetch_add(change, Ordering::Relaxed);
     }
 
-    fn shard(&self, line_id: u64) -> &Mutex<Shard> {
+    fn shard(&self, line_id: u64) -> &Mutex<LineShard> {
         // Other bits than those by which the shard's map finds the line.
         let shard = usize::try_from(line_id >> 32).unwrap_or_default();
         &self.shards[shard % SHARDS]
@@ -114,7 +114,7 @@ impl Lines {
 
     /// Takes the cost, joins the line or is denied, after those that go before it. It waits if fewer than `most` do, and
     /// until that moment.
-    pub(crate) fn join<L: Limit>(
+    pub(crate) fn join<L: LineLimit>(
         self: &Arc<Self>,
         line_id: u64,
         limit: impl Fn() -> L,
@@ -127,7 +127,7 @@ impl Lines {
         let joined = self.update(line_id, |shard, wakers| {
             let (mut own, now, mut costs) = (shard.entry(line_id), now(), Costs::alone(new.cost));
             let of_new;
-            let asked: &dyn Limit = match &mut own {
+            let asked: &dyn LineLimit = match &mut own {
                 Entry::Occupied(own) => {
                     self.run(own.get_mut(), now, wakers);
                     let stays_ahead = |level| !order.goes_before(new.priority, level);
@@ -223,7 +223,7 @@ impl Lines {
     fn update<T>(
         self: &Arc<Self>,
         line_id: u64,
-        change: impl FnOnce(&mut Shard, &mut Vec<Waker>) -> T,
+        change: impl FnOnce(&mut LineShard, &mut Vec<Waker>) -> T,
     ) -> T {
         let mut wakers = Vec::new();
         let mut shard = lock(self.shard(line_id));

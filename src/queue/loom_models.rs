@@ -10,7 +10,7 @@ use loom::sync::Condvar;
 use loom::thread;
 
 use self::mock_alarm::{fire_due, set_now};
-use super::{Joined, Limit, Lines, Order, Place, RequestSeat, SeatAcquire, Seats};
+use super::{Joined, LineLimit, Lines, Order, Place, RequestSeat, SeatAcquire, Seats};
 use crate::clock::Tick;
 use crate::decision::{Costs, Decision, Verdict};
 use crate::key::Weight;
@@ -83,7 +83,7 @@ impl Counted {
     }
 }
 
-impl Limit for Counted {
+impl LineLimit for Counted {
     fn take(&self, _: u64, _: u8, at: Tick) -> Decision {
         let mut free = lock(&self.0.0);
         if *free > 0 && at >= self.0.1 {

@@ -10,7 +10,7 @@ mod seats;
 pub(crate) use self::loom_models::mock_alarm::{Alarm, now};
 pub(crate) use self::{
     line::{Line, Place},
-    lines::{Joined, Limit, Lines, TOLD},
+    lines::{Joined, LineLimit, Lines, TOLD},
     seats::{RequestSeat, SeatAcquire, Seats},
 };
 #[cfg(not(all(test, tower_throttle_loom)))]

@@ -15,7 +15,7 @@ pub trait Parts: Clone + fmt::Debug + Send + Sync + 'static {
     type State: Clone + fmt::Debug + Send + Sync + 'static;
 }
 
-pub(super) type Part = dyn DynAlgorithm;
+pub(super) type AnyPart = dyn DynAlgorithm;
 type PartState = dyn DynState;
 
 /// The limits as a slice would have them.
@@ -25,9 +25,9 @@ pub(super) trait Each: Parts {
     /// Gives each limit a state: what is missing is fresh.
     fn complete(&self, _state: &mut Self::State, _now: Tick) {}
 
-    fn all(&self) -> impl Iterator<Item = &Part>;
+    fn all(&self) -> impl Iterator<Item = &AnyPart>;
 
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Part>;
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut AnyPart>;
 
     fn states(state: &Self::State) -> impl Iterator<Item = &PartState>;
 
@@ -38,7 +38,7 @@ pub(super) trait Each: Parts {
     fn each<'a>(
         &'a self,
         state: &'a Self::State,
-    ) -> impl Iterator<Item = (&'a Part, &'a PartState)> {
+    ) -> impl Iterator<Item = (&'a AnyPart, &'a PartState)> {
         self.all().zip(Self::states(state))
     }
 
@@ -46,7 +46,7 @@ pub(super) trait Each: Parts {
     fn each_mut<'a>(
         &'a self,
         state: &'a mut Self::State,
-    ) -> impl Iterator<Item = (&'a Part, &'a mut PartState)> {
+    ) -> impl Iterator<Item = (&'a AnyPart, &'a mut PartState)> {
         self.all().zip(Self::states_mut(state))
     }
 
@@ -81,12 +81,12 @@ impl<P: Algorithm> Each for Vec<P> {
         *state = kept.into_iter().take(self.len()).chain(fresh).collect();
     }
 
-    fn all(&self) -> impl Iterator<Item = &Part> {
-        self.iter().map(|part| part as &Part)
+    fn all(&self) -> impl Iterator<Item = &AnyPart> {
+        self.iter().map(|part| part as &AnyPart)
     }
 
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Part> {
-        self.iter_mut().map(|part| part as &mut Part)
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut AnyPart> {
+        self.iter_mut().map(|part| part as &mut AnyPart)
     }
 
     fn states(state: &Box<[P::State]>) -> impl Iterator<Item = &PartState> {
@@ -110,12 +110,12 @@ macro_rules! tuples {
             }
 
             #[inline]
-            fn all(&self) -> impl Iterator<Item = &Part> {
-                [$(&self.$at as &Part),*].into_iter()
+            fn all(&self) -> impl Iterator<Item = &AnyPart> {
+                [$(&self.$at as &AnyPart),*].into_iter()
             }
 
-            fn all_mut(&mut self) -> impl Iterator<Item = &mut Part> {
-                [$(&mut self.$at as &mut Part),*].into_iter()
+            fn all_mut(&mut self) -> impl Iterator<Item = &mut AnyPart> {
+                [$(&mut self.$at as &mut AnyPart),*].into_iter()
             }
 
             #[inline]

@@ -7,7 +7,7 @@ mod math;
 mod range;
 mod window;
 
-pub(super) use self::window::{Outcome, Samples};
+pub(super) use self::window::{RequestEnd, Samples};
 pub use self::{aimd::Aimd, gradient2::Gradient2, window::Window};
 
 /// Changes a limit by what was measured in each window.

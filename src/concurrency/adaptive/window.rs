@@ -6,7 +6,7 @@ use crate::clock::{Tick, nanos};
 
 /// How a request ended, for a limit that adapts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestEnd {
     /// Its latency is a sample.
     Success,
     /// It says nothing about the service: a bad request, or an error of the client.
@@ -119,18 +119,18 @@ impl Samples {
         now: Tick,
         latency: Duration,
         in_flight: u64,
-        outcome: Outcome,
+        outcome: RequestEnd,
     ) -> Option<Window> {
         let (begun, latency_ns) = (*self.begun.get_or_insert(now), nanos(latency));
         self.most_in_flight = self.most_in_flight.max(in_flight);
         match outcome {
-            Outcome::Success => self.count(latency_ns),
-            Outcome::Cancelled if self.usual_ns > 0 && latency_ns > self.usual_ns => {
+            RequestEnd::Success => self.count(latency_ns),
+            RequestEnd::Cancelled if self.usual_ns > 0 && latency_ns > self.usual_ns => {
                 self.count(latency_ns);
                 self.cancelled += 1;
             }
-            Outcome::Ignored | Outcome::Cancelled => return None,
-            Outcome::Dropped => self.dropped += 1,
+            RequestEnd::Ignored | RequestEnd::Cancelled => return None,
+            RequestEnd::Dropped => self.dropped += 1,
         }
         let ended = self.latencies.saturating_add(self.dropped);
         if ended < self.least || nanos(now.since(begun)) < self.span_ns {
@@ -228,20 +228,20 @@ mod tests {
             latency.map(|latency| latency.as_millis())
         };
         // Nothing is known yet.
-        assert_eq!(window(0, 500, Outcome::Cancelled), None);
-        assert!((20..22).contains(&window(1, 20, Outcome::Success).unwrap()));
-        assert_eq!(window(2, 19, Outcome::Cancelled), None);
+        assert_eq!(window(0, 500, RequestEnd::Cancelled), None);
+        assert!((20..22).contains(&window(1, 20, RequestEnd::Success).unwrap()));
+        assert_eq!(window(2, 19, RequestEnd::Cancelled), None);
         // They go on to be samples when all requests are cancelled.
         for second in 3..10 {
-            let latency = window(second, 500, Outcome::Cancelled).unwrap();
+            let latency = window(second, 500, RequestEnd::Cancelled).unwrap();
             assert!((500..535).contains(&latency), "{latency}");
         }
         // The usual latency is a greater one now.
-        assert!((100..108).contains(&window(10, 100, Outcome::Success).unwrap()));
-        assert_eq!(window(11, 90, Outcome::Cancelled), None);
+        assert!((100..108).contains(&window(10, 100, RequestEnd::Success).unwrap()));
+        assert_eq!(window(11, 90, RequestEnd::Cancelled), None);
         // An outage changes nothing about it.
-        assert_eq!(window(12, 90, Outcome::Dropped), None);
-        assert_eq!(window(13, 90, Outcome::Cancelled), None);
+        assert_eq!(window(12, 90, RequestEnd::Dropped), None);
+        assert_eq!(window(13, 90, RequestEnd::Cancelled), None);
     }
 
     #[test]
@@ -252,9 +252,9 @@ mod tests {
             for n in 0..=20 {
                 let (latency, outcome) = match n {
                     // As long as usual is no sample.
-                    0 => (10, Outcome::Cancelled),
-                    n if n <= cancelled => (15, Outcome::Cancelled),
-                    _ => (5, Outcome::Success),
+                    0 => (10, RequestEnd::Cancelled),
+                    n if n <= cancelled => (15, RequestEnd::Cancelled),
+                    _ => (5, RequestEnd::Success),
                 };
                 let latency = Duration::from_nanos(latency);
                 samples.record(Tick::from_nanos(n), latency, 1, outcome);
@@ -271,20 +271,20 @@ mod tests {
             let now = Tick::from_nanos(ms * 1_000_000);
             samples.record(now, Duration::from_millis(5), in_flight, outcome)
         };
-        assert_eq!(record(0, 1, Outcome::Success), None);
+        assert_eq!(record(0, 1, RequestEnd::Success), None);
         // It is long enough, but what is ignored is no sample.
-        assert_eq!(record(1_000, 9, Outcome::Ignored), None);
-        assert_eq!(record(1_000, 2, Outcome::Success), None);
-        let window = record(1_600, 1, Outcome::Dropped).unwrap();
+        assert_eq!(record(1_000, 9, RequestEnd::Ignored), None);
+        assert_eq!(record(1_000, 2, RequestEnd::Success), None);
+        let window = record(1_600, 1, RequestEnd::Dropped).unwrap();
         assert_eq!(
             (window.samples, window.most_in_flight, window.dropped),
             (2, 9, 1)
         );
         // The next one begins empty; an older moment ends nothing.
         for _ in 0..10 {
-            assert_eq!(record(100, 1, Outcome::Success), None);
+            assert_eq!(record(100, 1, RequestEnd::Success), None);
         }
-        let window = record(2_600, 1, Outcome::Success).unwrap();
+        let window = record(2_600, 1, RequestEnd::Success).unwrap();
         assert_eq!((window.samples, window.dropped), (11, 0));
     }
 
@@ -292,9 +292,9 @@ mod tests {
     fn latency_ms(slow: u64, dropped: u64) -> Option<u128> {
         let mut samples = Samples::new(Duration::from_secs(1), 100 + slow + dropped);
         let each = |n: u64| match n {
-            n if n < dropped => (0, Outcome::Dropped),
-            n if n < dropped + slow => (700, Outcome::Success),
-            _ => (10, Outcome::Success),
+            n if n < dropped => (0, RequestEnd::Dropped),
+            n if n < dropped + slow => (700, RequestEnd::Success),
+            _ => (10, RequestEnd::Success),
         };
         let ended = (0..100 + slow + dropped).filter_map(|n| {
             let (ms, outcome) = each(n);

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use super::part::Part;
+use super::part::GatePart;
 use crate::algorithm::merge;
 use crate::decision::Decision;
 use crate::error::RateLimited;
@@ -23,7 +23,7 @@ pub(crate) trait Parts<K>: Send + Sync + Sized + 'static {
         &self,
         key: &K,
         entries: &mut Self::Entries,
-        run: impl FnOnce(&mut [Part<'_>]) -> T,
+        run: impl FnOnce(&mut [GatePart<'_>]) -> T,
     ) -> T;
 }
 
@@ -43,7 +43,7 @@ pub(super) struct AtAll<'a, K, P: Parts<K>> {
 }
 
 impl<K, P: Parts<K>> AtAll<'_, K, P> {
-    fn with<T>(&mut self, run: impl FnOnce(&mut [Part<'_>]) -> T) -> T {
+    fn with<T>(&mut self, run: impl FnOnce(&mut [GatePart<'_>]) -> T) -> T {
         let parts = &self.state.backend;
         parts.with(self.key, &mut self.entry.each, run)
     }
@@ -99,7 +99,7 @@ impl<K, P: Parts<K>> AtAll<'_, K, P> {
 
 /// The limit that is polled next, whether no other is left, and up to which of its own it asks: the one for which the
 /// request waits, else the one of the least [`Look`] that it has not asked, if that is at most `up_to`.
-fn next(parts: &mut [Part<'_>], ask: Ask, up_to: Look) -> Option<(usize, bool, Look)> {
+fn next(parts: &mut [GatePart<'_>], ask: Ask, up_to: Look) -> Option<(usize, bool, Look)> {
     let (mut left, mut waits) = (0, None);
     for (at, part) in parts.iter_mut().enumerate() {
         match part.at.progress() {
@@ -112,7 +112,7 @@ fn next(parts: &mut [Part<'_>], ask: Ask, up_to: Look) -> Option<(usize, bool, L
     let in_any_case = is_last && up_to == Look::Holds;
     let new = parts.iter_mut().enumerate().filter_map(|(at, part)| {
         let is_new = part.at.progress() == Progress::New;
-        let look = |part: &mut Part<'_>| if in_any_case { up_to } else { part.look(ask) };
+        let look = |part: &mut GatePart<'_>| if in_any_case { up_to } else { part.look(ask) };
         is_new.then(|| (look(part), at))
     });
     let (look, at) = match waits {
@@ -123,7 +123,7 @@ fn next(parts: &mut [Part<'_>], ask: Ask, up_to: Look) -> Option<(usize, bool, L
 }
 
 /// Counts the policy of a decision among those of all limits.
-fn number(parts: &mut [Part<'_>], decision: &mut Decision, at: usize) {
+fn number(parts: &mut [GatePart<'_>], decision: &mut Decision, at: usize) {
     // A fallback may have other limits than it has said.
     decision.policy = if decision.policy < parts[at].at.limits() {
         let before = parts[..at].iter_mut().map(|part| part.at.limits());

@@ -11,7 +11,7 @@ pub use self::{
 };
 pub(crate) use self::{
     at_all::Parts,
-    part::{Part, PartAsk},
+    part::{GatePart, PartAsk},
 };
 use std::{fmt, sync::Arc};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AllEntry, AllOf, KeyPair, Part, Parts};
+use super::{AllEntry, AllOf, GatePart, KeyPair, Parts};
 use crate::layer::{
     gate::{AtGate, Enter, Exit, Gate, Limiting},
     state::State,
@@ -19,14 +19,14 @@ where
         &self,
         key: &KeyPair<KA, KB>,
         (first_entry, second_entry): &mut Self::Entries,
-        run: impl FnOnce(&mut [Part<'_>]) -> T,
+        run: impl FnOnce(&mut [GatePart<'_>]) -> T,
     ) -> T {
         let first = key.first.as_ref();
         let mut first = first.map(|(key, ask)| (self.0.at(key, first_entry), *ask));
         let second = key.second.as_ref();
         let mut second = second.map(|(key, ask)| (self.1.at(key, second_entry), *ask));
-        let first = first.as_mut().map(|(at, ask)| Part::new(at, *ask));
-        let second = second.as_mut().map(|(at, ask)| Part::new(at, *ask));
+        let first = first.as_mut().map(|(at, ask)| GatePart::new(at, *ask));
+        let second = second.as_mut().map(|(at, ask)| GatePart::new(at, *ask));
         match (first, second) {
             (Some(first), Some(second)) => run(&mut [first, second]),
             (one, other) => run(one.or(other).as_mut_slice()),

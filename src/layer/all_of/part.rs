@@ -16,14 +16,14 @@ pub(crate) struct PartAsk {
 }
 
 /// A request at one of several limits.
-pub(crate) struct Part<'a> {
+pub(crate) struct GatePart<'a> {
     pub(crate) at: &'a mut dyn AtGate,
     pub(crate) ask: PartAsk,
     /// What the limit says about its responses.
     pub(crate) rules: OwnRules<'a>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> GatePart<'a> {
     pub(super) const fn new(at: &'a mut dyn AtGate, ask: PartAsk) -> Self {
         let rules = None;
         Self { at, ask, rules }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use http::Method;
 
-use super::model::{Content, Limit, Override, Requests};
+use super::model::{Content, FileLimit, Override, Requests};
 use super::problem::not_defined;
 use super::values::{KeySource, Number, Several, check_name, check_value};
 use crate::key::Networks;
@@ -44,7 +44,7 @@ impl Requests {
     }
 }
 
-impl Limit {
+impl FileLimit {
     /// The limit, if nothing is wrong with it alone. Fields that say the same become equal.
     pub(super) fn checked(mut self) -> Result<Self, Mistake> {
         valid("name", check_name(&self.name))?;
@@ -113,7 +113,7 @@ impl Limit {
 
 impl Override {
     /// Checks an override of `limit`, which has those `before` it.
-    fn check(&self, limit: &Limit, before: &[Self]) -> Result<(), Mistake> {
+    fn check(&self, limit: &FileLimit, before: &[Self]) -> Result<(), Mistake> {
         valid("name", check_name(&self.name))?;
         for (field, text) in [("key", &self.key), ("prefix", &self.prefix)] {
             valid(field, text.as_deref().map_or(Ok(()), check_value))?;

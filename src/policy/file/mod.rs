@@ -12,7 +12,7 @@ mod values;
 
 pub use self::{model::PolicyFile, problem::Problems};
 pub(super) use self::{
-    model::{Deny, Limit, ListSource, Override, Requests, StoreSource},
+    model::{Deny, FileLimit, ListSource, Override, Requests, StoreSource},
     problem::{Problem, not_defined},
     values::KeySource,
 };

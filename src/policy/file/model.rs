@@ -66,7 +66,7 @@ pub(crate) struct Content {
     pub(crate) stores: BTreeMap<String, StoreSource>,
     /// The limits. All that match a request apply.
     #[serde(default, rename = "limit")]
-    pub(crate) limits: Vec<Limit>,
+    pub(crate) limits: Vec<FileLimit>,
     /// Clients that are denied.
     #[serde(default, rename = "deny")]
     pub(crate) denies: Vec<Deny>,
@@ -76,7 +76,7 @@ pub(crate) struct Content {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Limit {
+pub(crate) struct FileLimit {
     /// The name in headers, logs, metrics and reports. No two limits share one.
     #[cfg_attr(test, schemars(regex(pattern = super::tests::NAME)))]
     pub(crate) name: String,
@@ -209,7 +209,7 @@ impl PolicyFile {
     }
 }
 
-impl Limit {
+impl FileLimit {
     /// What holds in place of the numbers; never a quota.
     pub(crate) const fn plan(&self) -> Plan {
         match (self.blocked, self.unlimited) {

@@ -5,7 +5,7 @@ use std::mem;
 use serde::{Deserialize, Deserializer, de::Error};
 
 use super::lines::Lines;
-use super::model::{Content, Limit, PolicyFile};
+use super::model::{Content, FileLimit, PolicyFile};
 use super::problem::{Problem, Problems};
 
 /// The first mistake is in the message, with the path of its field. The format adds lines, if it has them.
@@ -41,7 +41,7 @@ where
 /// Checks the parts of a file: the first mistake of each limit, or else those about several parts.
 pub(super) fn checked(
     rest: Result<Content, Problem>,
-    limits: Vec<Result<Limit, Problem>>,
+    limits: Vec<Result<FileLimit, Problem>>,
     lines: Lines,
 ) -> Result<PolicyFile, Problems> {
     let mut problems = Vec::new();

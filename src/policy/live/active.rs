@@ -17,8 +17,8 @@ use crate::algorithm::AnyAlgorithm;
 use crate::concurrency::InFlight;
 use crate::error::Rejection;
 use crate::key::{Key, Networks, Predicate, Weight, Within};
-use crate::layer::{AtGate, Counts, Enter, Handle, Limiting, Part, PartAsk, Rate};
-use crate::policy::file::{Deny, Limit, Override, Problem, Requests, StoreSource};
+use crate::layer::{AtGate, Counts, Enter, GatePart, Handle, Limiting, PartAsk, Rate};
+use crate::policy::file::{Deny, FileLimit, Override, Problem, Requests, StoreSource};
 use crate::quota::Plan;
 use crate::respond::{Event, OwnRules};
 use crate::store::local::Local;
@@ -36,7 +36,7 @@ pub(super) struct Generation {
 /// A limit of a file, with what it has counted.
 pub(super) struct Active {
     /// As the file says. The limits that follow it are its overrides.
-    pub(super) limit: Limit,
+    pub(super) limit: FileLimit,
     /// What its usage belongs to, beside its name: key, algorithm, store and capacity.
     pub(super) identity: String,
     /// The store of the file, with its password.
@@ -132,7 +132,7 @@ impl Generation {
 }
 
 /// See [`Active::identity`].
-pub(super) fn identity(limit: &Limit, source: Option<&StoreSource>) -> String {
+pub(super) fn identity(limit: &FileLimit, source: Option<&StoreSource>) -> String {
     let keys: Vec<_> = limit.keys.iter().cloned().map(String::from).collect();
     let algorithm = match limit.plan() {
         Plan::Default => limit.spec.kind(),
@@ -153,7 +153,7 @@ impl Active {
     }
 
     /// Takes over the numbers of the limit, in place of those that its gate has, which `before` had.
-    pub(super) fn set_numbers(&self, before: &Limit) {
+    pub(super) fn set_numbers(&self, before: &FileLimit) {
         let (spec, before) = (&self.limit.spec, &before.spec);
         // Nothing fails: the numbers are checked.
         let _ = match (&self.gate, spec.algorithm(), spec.concurrency()) {
@@ -209,7 +209,7 @@ impl Active {
     }
 
     /// What `at`, a request of this limit, asks of it.
-    pub(super) fn part<'a>(&'a self, at: &'a mut dyn AtGate) -> Part<'a> {
+    pub(super) fn part<'a>(&'a self, at: &'a mut dyn AtGate) -> GatePart<'a> {
         let shadow = self.limit.shadow;
         let ask = PartAsk {
             weight: Weight::default(),
@@ -218,7 +218,7 @@ impl Active {
             stated: self.limit.headers.headers().is_some(),
         };
         let rules: OwnRules<'a> = Some(&self.limit);
-        Part { at, ask, rules }
+        GatePart { at, ask, rules }
     }
 }
 

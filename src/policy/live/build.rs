@@ -11,7 +11,7 @@ use crate::error::ConfigError;
 use crate::key::{Networks, Watched};
 use crate::layer::{Limiting, Rate};
 use crate::policy::file::{
-    KeySource, Limit, ListSource, PolicyFile, Problem, Problems, StoreSource, not_defined,
+    FileLimit, KeySource, ListSource, PolicyFile, Problem, Problems, StoreSource, not_defined,
 };
 use crate::store::{Fixed, any, local::Local};
 
@@ -113,7 +113,7 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     /// The limit, with the gate that it has in the file before if it is the same.
-    fn limit(&self, path: &str, limit: Limit, is_override: bool) -> Result<Active, Problem> {
+    fn limit(&self, path: &str, limit: FileLimit, is_override: bool) -> Result<Active, Problem> {
         let problem = |field, message| self.file.problem(&format!("{path}.{field}"), message);
         let keys = PolicyKeys::of(&limit, &self.environment);
         let keys = keys.map_err(|message| problem("key", message))?;
@@ -162,7 +162,7 @@ impl Builder<'_> {
     }
 }
 
-fn new_gate(limit: &Limit, store: Option<&MakeLimiter>) -> Result<LimitGate, ConfigError> {
+fn new_gate(limit: &FileLimit, store: Option<&MakeLimiter>) -> Result<LimitGate, ConfigError> {
     let spec = &limit.spec;
     let fixed = Fixed::new(limit.plan(), None);
     if let (None, Some(most)) = (&fixed, spec.concurrency()) {

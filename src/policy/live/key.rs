@@ -22,10 +22,10 @@ use crate::store::remote::{KeyName, RemoteKey};
 /// # drop((client, tenant_and_account));
 /// ```
 #[derive(Clone, Hash)]
-pub struct PolicyKey(pub(super) Vec<Part>);
+pub struct PolicyKey(pub(super) Vec<KeyPart>);
 
 /// The secret that is missing is the part of all requests, and of those without an extension or a route.
-pub(super) type Part = Either<Client, Secret>;
+pub(super) type KeyPart = Either<Client, Secret>;
 
 impl Key for PolicyKey {}
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use http::Request;
 
 use super::environment::{Environment, FindExtension};
-use super::key::{Part, PolicyKey};
+use super::key::{KeyPart, PolicyKey};
 use crate::key::{
     Absent, ClientIp, Either, Extracted, HeaderKey, KeyExtractor, Missing, Secret, resolve,
 };
-use crate::policy::file::{KeySource, Limit, not_defined};
+use crate::policy::file::{FileLimit, KeySource, not_defined};
 
 /// Finds the [`PolicyKey`] of a request: one part per source.
 pub(super) struct PolicyKeys(Vec<KeyFinder>);
@@ -26,7 +26,7 @@ enum KeyFinder {
 
 impl PolicyKeys {
     /// The keys of a limit; the error is about its field `key`.
-    pub(super) fn of(limit: &Limit, environment: &Environment) -> Result<Self, String> {
+    pub(super) fn of(limit: &FileLimit, environment: &Environment) -> Result<Self, String> {
         let missing = limit.missing.map(Missing::from);
         let or_shared = missing.unwrap_or(Missing::Shared);
         let sources = limit.keys.iter().map(|source| match source {
@@ -66,7 +66,7 @@ impl PolicyKeys {
 }
 
 impl KeyFinder {
-    fn extract<B>(&self, request: &Request<B>) -> Extracted<Part> {
+    fn extract<B>(&self, request: &Request<B>) -> Extracted<KeyPart> {
         let text = |text: Option<&str>| text.map_or(Secret::MISSING, HeaderKey::key);
         match self {
             Self::Global => Extracted::Key(Either::Right(Secret::MISSING)),

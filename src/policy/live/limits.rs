@@ -13,7 +13,7 @@ use super::build::{OpenStores, build};
 use super::environment::Environment;
 use super::report::Reloaded;
 use crate::concurrency::{InFlight, PermitBody};
-use crate::layer::{AllEntry, AllOf, AtGate, Enter, Exit, Gate, Limiting, Part, Parts, State};
+use crate::layer::{AllEntry, AllOf, AtGate, Enter, Exit, Gate, GatePart, Limiting, Parts, State};
 use crate::policy::file::{PolicyFile, Problems};
 use crate::sync::Swap;
 
@@ -70,7 +70,7 @@ impl Parts<MatchedLimits> for PolicyLimits {
         &self,
         key: &MatchedLimits,
         entries: &mut Vec<Entry>,
-        run: impl FnOnce(&mut [Part<'_>]) -> T,
+        run: impl FnOnce(&mut [GatePart<'_>]) -> T,
     ) -> T {
         entries.resize_with(key.limits.len(), || Box::new(()));
         let limits = key.iter().zip(entries);

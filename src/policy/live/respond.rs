@@ -5,7 +5,7 @@ use std::any::Any;
 use http::{HeaderMap, HeaderValue, Response, header::CONTENT_TYPE};
 
 use crate::decision::Decision;
-use crate::policy::file::Limit;
+use crate::policy::file::FileLimit;
 use crate::respond::{Policies, Settle, SettleResult, Tell};
 
 /// Responses state, and requests count, as each limit of a policy file says.
@@ -28,7 +28,7 @@ use crate::respond::{Policies, Settle, SettleResult, Tell};
 pub struct AsInFile;
 
 /// The limit of the file, if it is one.
-fn limit(rules: Option<&dyn Any>) -> Option<&Limit> {
+fn limit(rules: Option<&dyn Any>) -> Option<&FileLimit> {
     rules?.downcast_ref()
 }
 

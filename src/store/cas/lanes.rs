@@ -80,7 +80,7 @@ struct Task {
 
 /// Calls in their order, and at most two tasks that serve them. A task ends when no call waits.
 #[derive(Debug)]
-struct Line<A> {
+struct LaneQueue<A> {
     calls: VecDeque<Waiting<A>>,
     tasks: Vec<Task>,
     /// A call that its caller sends itself ends by then.
@@ -90,15 +90,15 @@ struct Line<A> {
 /// The calls of all keys.
 #[derive(Debug)]
 pub(super) struct Lanes<A> {
-    shards: Box<[Mutex<Shard<A>>]>,
+    shards: Box<[Mutex<LaneShard<A>>]>,
     hasher: Seeded,
     /// Of about how many keys without calls the last record is kept, or up to twice as many.
     cached: usize,
 }
 
 #[derive(Debug)]
-struct Shard<A> {
-    lines: HashMap<Lane, Line<A>, Seeded>,
+struct LaneShard<A> {
+    lines: HashMap<Lane, LaneQueue<A>, Seeded>,
     /// The last records of keys without calls. They save a read: as long as no other machine changes the key, a write is
     /// enough.
     records: HashMap<Arc<str>, Known, Seeded>,
@@ -106,7 +106,7 @@ struct Shard<A> {
     next_task: u64,
 }
 
-impl<A> Line<A> {
+impl<A> LaneQueue<A> {
     const fn new() -> Self {
         Self {
             calls: VecDeque::new(),
@@ -130,7 +130,7 @@ impl<A> Lanes<A> {
         Self {
             shards: (0..SHARDS)
                 .map(|_| {
-                    Mutex::new(Shard {
+                    Mutex::new(LaneShard {
                         lines: HashMap::default(),
                         records: HashMap::default(),
                         next_task: 0,
@@ -145,7 +145,10 @@ impl<A> Lanes<A> {
     /// Lets a caller send its call itself, if nothing else happens in the lane. [`leave`](Self::leave) ends that.
     pub(super) fn enter_alone(&self, lane: &Lane, now: Tick, ends_by: Tick) -> bool {
         let mut shard = self.shard(lane);
-        let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
+        let line = shard
+            .lines
+            .entry(lane.clone())
+            .or_insert_with(LaneQueue::new);
         let is_alone = line.calls.is_empty()
             && line.tasks.iter().all(|task| task.ends_by < now)
             && line.alone_until.is_none_or(|until| until < now);
@@ -180,7 +183,10 @@ impl<A> Lanes<A> {
         let mut shard = self.shard(lane);
         let id = shard.next_task;
         shard.next_task += 1;
-        let line = shard.lines.entry(lane.clone()).or_insert_with(Line::new);
+        let line = shard
+            .lines
+            .entry(lane.clone())
+            .or_insert_with(LaneQueue::new);
         if line.calls.len() >= MAX_QUEUED {
             return Err(call);
         }
@@ -270,7 +276,7 @@ impl<A> Lanes<A> {
     /// Ends a task, if it has not ended: the calls of its lane fail.
     pub(super) fn abandon(&self, Place { lane, id }: &Place) {
         let mut shard = self.shard(lane);
-        let is_its = |line: &mut Line<A>| line.task(*id).is_some();
+        let is_its = |line: &mut LaneQueue<A>| line.task(*id).is_some();
         let is_its = shard.lines.get_mut(lane).is_some_and(is_its);
         let line = is_its.then(|| shard.lines.remove(lane));
         // Its callers wake up after the lock is released.
@@ -278,7 +284,7 @@ impl<A> Lanes<A> {
         drop(line);
     }
 
-    fn shard(&self, lane: &Lane) -> MutexGuard<'_, Shard<A>> {
+    fn shard(&self, lane: &Lane) -> MutexGuard<'_, LaneShard<A>> {
         let shard = self.hasher.hash_one(lane) % SHARDS;
         lock(&self.shards[usize::try_from(shard).unwrap_or_default()])
     }

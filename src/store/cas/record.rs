@@ -45,7 +45,7 @@ pub(in crate::store) struct Record {
 
 /// Whether a swap is among the last ones of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum SwapOutcome {
     Executed,
     NotExecuted,
     /// The record was swapped too often since.
@@ -101,9 +101,9 @@ impl Record {
 
     /// Whether the swap of `version`, which expected `expected`, was executed before this record was
     /// written.
-    pub(super) fn outcome_of(&self, version: u64, expected: Option<u64>) -> Outcome {
+    pub(super) fn outcome_of(&self, version: u64, expected: Option<u64>) -> SwapOutcome {
         if self.versions.contains(&version) {
-            return Outcome::Executed;
+            return SwapOutcome::Executed;
         }
         // The first swap of a key stands at the start as long as the list is not full.
         let is_complete = match expected {
@@ -111,9 +111,9 @@ impl Record {
             None => self.versions.len() < KEPT_VERSIONS,
         };
         if is_complete {
-            Outcome::NotExecuted
+            SwapOutcome::NotExecuted
         } else {
-            Outcome::Unknown
+            SwapOutcome::Unknown
         }
     }
 
@@ -230,18 +230,18 @@ mod tests {
         for number in 1..=8 {
             // As long as all swaps are named, another one was not executed.
             let other = record.outcome_of(100, None);
-            assert_eq!(other, Outcome::NotExecuted);
+            assert_eq!(other, SwapOutcome::NotExecuted);
             record = record.swapped_by(number);
         }
-        assert_eq!(record.outcome_of(1, None), Outcome::Executed);
+        assert_eq!(record.outcome_of(1, None), SwapOutcome::Executed);
         let lost = record.outcome_of(100, Some(4));
-        assert_eq!(lost, Outcome::NotExecuted);
-        assert_eq!(record.outcome_of(100, None), Outcome::Unknown);
+        assert_eq!(lost, SwapOutcome::NotExecuted);
+        assert_eq!(record.outcome_of(100, None), SwapOutcome::Unknown);
         record = record.swapped_by(9);
         let overtaken = record.outcome_of(1, None);
-        assert_eq!(overtaken, Outcome::Unknown);
+        assert_eq!(overtaken, SwapOutcome::Unknown);
         let expected_gone = record.outcome_of(100, Some(1));
-        assert_eq!(expected_gone, Outcome::Unknown);
+        assert_eq!(expected_gone, SwapOutcome::Unknown);
         assert_eq!(record.versions.len(), KEPT_VERSIONS);
     }
 

@@ -8,7 +8,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use super::{
     CasStore, Loaded, Swapped, Value,
     error::{damaged, lost_track},
-    record::{Outcome, Record},
+    record::{Record, SwapOutcome},
     shared::Shared,
 };
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -320,13 +320,15 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         } else {
             for sent in std::mem::take(self.sent) {
                 match known.record.outcome_of(sent.version, sent.expected) {
-                    Outcome::Executed => return Ok(Step::Done(sent.reply, known)),
+                    SwapOutcome::Executed => return Ok(Step::Done(sent.reply, known)),
                     _ if sent.is_refused => {}
                     // It may still be on its way.
-                    Outcome::NotExecuted if known.version == sent.expected => self.sent.push(sent),
-                    Outcome::NotExecuted => {}
-                    Outcome::Unknown if what.loses_track() => {}
-                    Outcome::Unknown => return Err(lost_track(S::NAME)),
+                    SwapOutcome::NotExecuted if known.version == sent.expected => {
+                        self.sent.push(sent);
+                    }
+                    SwapOutcome::NotExecuted => {}
+                    SwapOutcome::Unknown if what.loses_track() => {}
+                    SwapOutcome::Unknown => return Err(lost_track(S::NAME)),
                 }
             }
         }

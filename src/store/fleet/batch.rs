@@ -4,7 +4,7 @@ use std::{iter, sync::Arc, time::Duration};
 
 use super::exchange::{Grant, Limit, Record, Reply, Report};
 #[cfg(feature = "redis")]
-use super::shape::Part;
+use super::shape::ShapePart;
 use crate::clock::{Tick, unix_now};
 use crate::store::cas::{Loaded, Program, Value, Write};
 #[cfg(feature = "redis")]
@@ -168,8 +168,10 @@ impl Batch {
         for part in &shape.parts {
             let refill = part.refill(*interval);
             numbers.extend(match part {
-                Part::Level(level) => [0, level.capacity, refill, level.rate, level.period, 0, 0],
-                Part::Cells(cells) => {
+                ShapePart::Level(level) => {
+                    [0, level.capacity, refill, level.rate, level.period, 0, 0]
+                }
+                ShapePart::Cells(cells) => {
                     let (count, is_calendar) = (cells.count as u64, cells.is_calendar.into());
                     [
                         1,

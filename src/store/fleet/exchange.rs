@@ -4,7 +4,7 @@
 //! limit admits whenever units are granted. Time lowers what is used and never what is out. A unit that is used late
 //! counts from then on, so it raises a level or a count by one at most, as it did while it was out.
 
-use super::shape::{Figures, MAX_USED, NEVER, Part, Shape, Used, mul_div, signed};
+use super::shape::{Figures, MAX_USED, NEVER, Shape, ShapePart, Used, mul_div, signed};
 
 /// By how many microseconds the store's clock may step back before what is out is given up.
 const PATIENCE: u64 = 1_000_000;
@@ -119,7 +119,7 @@ impl Record {
             length: limit.life,
             out: [0; 2],
             asked: 0,
-            used: limit.shape.parts.iter().map(Part::unused).collect(),
+            used: limit.shape.parts.iter().map(ShapePart::unused).collect(),
         }
     }
 

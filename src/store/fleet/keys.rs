@@ -25,7 +25,7 @@ const LOOKS: usize = 32;
 /// The keys by their hashes, which are secret: no client can choose two keys of one hash.
 #[derive(Debug)]
 pub(super) struct Keys {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<Mutex<KeyShard>>]>,
     hasher: Seeded,
     capacity: usize,
     len: AtomicUsize,
@@ -39,14 +39,14 @@ type Waiter = oneshot::Sender<Result<(), StoreError>>;
 pub(super) type Exchanged = oneshot::Receiver<Result<(), StoreError>>;
 
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct KeyShard {
     pub(super) limit: Arc<Limit>,
     /// Boxed: a map has room for more than its entries.
-    pub(super) keys: ByHash<Box<Entry>>,
+    pub(super) keys: ByHash<Box<KeyEntry>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct KeyEntry {
     pub(super) budget: Budget,
     /// What follows the prefix of the names of the limit.
     pub(super) name: Arc<str>,
@@ -75,7 +75,7 @@ impl Keys {
     pub(super) fn new(capacity: usize, limit: Limit) -> Self {
         let limit = Arc::new(limit);
         let shard = |_| {
-            CachePadded(Mutex::new(Shard {
+            CachePadded(Mutex::new(KeyShard {
                 limit: Arc::clone(&limit),
                 keys: HashMap::default(),
             }))
@@ -96,12 +96,12 @@ impl Keys {
     }
 
     #[inline]
-    pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+    pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, KeyShard> {
         // The map finds a key by the low bits and the highest seven.
         lock(&self.shards[usize::from(hash.to_be_bytes()[1]) % SHARDS].0)
     }
 
-    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, KeyShard>> {
         self.shards.iter().map(|shard| lock(&shard.0))
     }
 
@@ -165,11 +165,11 @@ impl Keys {
     /// The entry of a key, which is made if there is room for it.
     fn entry<'a>(
         &self,
-        shard: &'a mut Shard,
+        shard: &'a mut KeyShard,
         hash: u64,
         name: impl FnOnce() -> Arc<str>,
         now: Tick,
-    ) -> Result<(&'a mut Entry, &'a Limit), StoreError> {
+    ) -> Result<(&'a mut KeyEntry, &'a Limit), StoreError> {
         let is_full = self.len() >= self.capacity && !shard.keys.contains_key(&hash);
         if is_full && !self.make_room(shard, now) {
             let message = "all keys of the table are being exchanged";
@@ -177,7 +177,7 @@ impl Keys {
         }
         let entry = shard.keys.entry(hash).or_insert_with(|| {
             self.len.fetch_add(1, Ordering::Relaxed);
-            Box::new(Entry {
+            Box::new(KeyEntry {
                 budget: Budget::default(),
                 name: name(),
                 is_in_flight: false,
@@ -189,7 +189,7 @@ impl Keys {
 
     /// Forgets a key of a full table: one that need not be known, or is not used now, or any that is not being
     /// exchanged. Returns whether there is one, or none at all in this part of the table.
-    fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
+    fn make_room(&self, shard: &mut KeyShard, now: Tick) -> bool {
         let idle = shard.keys.iter().filter(|(_, entry)| entry.is_idle());
         let ranked = idle.take(LOOKS).map(|(hash, entry)| {
             let is_known = !entry.budget.is_forgettable(&shard.limit, now);
@@ -211,15 +211,15 @@ impl Keys {
         let mut due = Vec::new();
         for mut shard in self.shards() {
             self.forget(&mut shard, now);
-            let is_due = |entry: &Entry| entry.is_idle() && entry.budget.is_due();
+            let is_due = |entry: &KeyEntry| entry.is_idle() && entry.budget.is_due();
             let entries = shard.keys.iter().filter(|(_, entry)| is_due(entry));
             due.extend(entries.map(|(hash, _)| *hash));
         }
         due
     }
 
-    fn forget(&self, shard: &mut Shard, now: Tick) {
-        let Shard { limit, keys } = shard;
+    fn forget(&self, shard: &mut KeyShard, now: Tick) {
+        let KeyShard { limit, keys } = shard;
         let before = keys.len();
         keys.retain(|_, entry| !entry.is_idle() || !entry.budget.is_forgettable(limit, now));
         self.len.fetch_sub(before - keys.len(), Ordering::Relaxed);
@@ -248,7 +248,7 @@ impl Keys {
     }
 }
 
-impl Shard {
+impl KeyShard {
     /// The decision that a request would get, as far as this machine knows.
     pub(super) fn peek(&self, hash: u64, now: Tick, cost: u64) -> Decision {
         let known = self.keys.get(&hash).map(|entry| entry.budget.clone());
@@ -258,7 +258,7 @@ impl Shard {
     }
 }
 
-impl Entry {
+impl KeyEntry {
     /// Whether it is not being exchanged, and no request waits for that.
     fn is_idle(&self) -> bool {
         !self.is_in_flight && self.waiters.is_empty()

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::exchange::{Limit, Reply, Report};
-use super::shape::{Figures, MAX_UNITS, NEVER, Part};
+use super::shape::{Figures, MAX_UNITS, NEVER, ShapePart};
 use crate::clock::{Tick, nanos};
 
 /// For how many exchanges without a denial a machine that has denied asks for no other one.
@@ -203,16 +203,16 @@ impl Budget {
         let figures = self.reply.unwrap_or_default();
         let part = usize::from(figures.part);
         let known = limit.shape.parts.get(part);
-        let most = known.map_or(MAX_UNITS, Part::capacity);
+        let most = known.map_or(MAX_UNITS, ShapePart::capacity);
         let remaining = (self.free(limit, now) + self.left).min(most);
         let used = self.used + self.charged;
         let full = match known {
             _ if used == 0 => figures.full,
-            Some(Part::Level(_)) => figures
+            Some(ShapePart::Level(_)) => figures
                 .full
                 .saturating_add(used.saturating_mul(figures.per_unit)),
             // It counts from now on.
-            Some(Part::Cells(cells)) if cells.count > 1 => figures.renew + self.age(now),
+            Some(ShapePart::Cells(cells)) if cells.count > 1 => figures.renew + self.age(now),
             _ => figures.full.max(figures.renew),
         };
         let full = full.saturating_sub(self.age(now)).min(NEVER);

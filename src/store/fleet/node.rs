@@ -15,7 +15,7 @@ use tokio::{
 use super::batch::{Batch, Replies};
 use super::cas::{Flight, exchange};
 use super::exchange::{Limit, Report};
-use super::keys::{Exchanged, Keys, Shard};
+use super::keys::{Exchanged, KeyShard, Keys};
 use super::machine::StoreTime;
 use super::shape::Shape;
 use crate::algorithm::Algorithm;
@@ -141,7 +141,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
 
     pub(super) fn lag(&self) -> Duration {
         let progress = lock(&self.progress);
-        let is_due = |shard: &Shard| shard.keys.values().any(|entry| entry.budget.is_due());
+        let is_due = |shard: &KeyShard| shard.keys.values().any(|entry| entry.budget.is_due());
         if progress.flights.is_empty() && !self.keys.shards().any(|shard| is_due(&shard)) {
             return Duration::ZERO;
         }
@@ -468,7 +468,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         progress.exchanged += flight.hashes.len() as u64;
         for (hash, reply) in flight.hashes.iter().zip(&replies.keys) {
             let mut shard = self.keys.shard(*hash);
-            let Shard { limit, keys } = &mut *shard;
+            let KeyShard { limit, keys } = &mut *shard;
             let Some(entry) = keys.get_mut(hash) else {
                 continue;
             };

@@ -21,13 +21,13 @@ pub(super) const LOG_CELLS: u64 = 48;
 /// Limits of which each must grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ShapePart>,
     /// The largest cost that can be admitted.
     pub(super) capacity: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Part {
+pub(super) enum ShapePart {
     Level(Level),
     Cells(Cells),
 }
@@ -81,8 +81,8 @@ pub(super) struct Figures {
 }
 
 impl Shape {
-    pub(super) fn new(parts: Vec<Part>) -> Self {
-        let capacity = parts.iter().map(Part::capacity).min().unwrap_or(0);
+    pub(super) fn new(parts: Vec<ShapePart>) -> Self {
+        let capacity = parts.iter().map(ShapePart::capacity).min().unwrap_or(0);
         Self { parts, capacity }
     }
 
@@ -99,7 +99,7 @@ impl Shape {
     /// If budgets of it would not keep its promise.
     pub(super) fn of<A: Algorithm>(algorithm: &A, now: Tick) -> Result<Self, ConfigError> {
         let kernels = kernels(algorithm, now).unwrap_or_default();
-        let parts: Option<Vec<_>> = kernels.into_iter().map(Part::of).collect();
+        let parts: Option<Vec<_>> = kernels.into_iter().map(ShapePart::of).collect();
         let parts = parts.filter(|parts| !parts.is_empty());
         let what = "a lockout, a warm-up, a debt, steps, initial tokens, an anchored window, a limit above \
                     4294967295, a window of more than 200 days or of a part of a microsecond, or an algorithm of \
@@ -111,7 +111,7 @@ impl Shape {
 
     /// Microseconds after which a limit that is used up is free again.
     pub(super) fn time_to_fill(&self) -> u64 {
-        let all = self.parts.iter().map(Part::time_to_fill);
+        let all = self.parts.iter().map(ShapePart::time_to_fill);
         all.max().unwrap_or(0).min(MAX_MEMORY)
     }
 }
@@ -187,7 +187,7 @@ impl Figures {
     }
 }
 
-impl Part {
+impl ShapePart {
     /// `None` if budgets of it would not keep its promise.
     pub(super) fn of(kernel: Kernel) -> Option<Self> {
         let cells = |limit, length, padding, count| Cells {

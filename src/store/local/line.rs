@@ -15,7 +15,7 @@ pub(super) const DENIED_MARK: u64 = (DENIED as u64) << 32;
 
 #[derive(Clone)]
 #[repr(C)]
-pub(super) struct Line<S> {
+pub(super) struct SlotLine<S> {
     /// That of an empty slot is unused.
     pub(super) states: [S; SLOTS],
     /// The low and the high bits of the tags. They are zero if the slot is empty.
@@ -25,7 +25,7 @@ pub(super) struct Line<S> {
     pub(super) reach: u8,
 }
 
-impl<S> Line<S> {
+impl<S> SlotLine<S> {
     pub(super) fn empty(fresh: impl Fn() -> S) -> Self {
         Self {
             states: from_fn(|_| fresh()),

@@ -20,7 +20,7 @@ use self::inner::{DEFAULT_CAPACITY, InUse, LocalInner};
 use self::line::tag;
 pub use self::overflow::Overflow;
 use self::table::Table;
-use crate::acquire::{OneKey, Outcome, acquire};
+use crate::acquire::{Acquired, OneKey, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::Stats;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
@@ -230,13 +230,13 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             }
         }
         let local = self;
-        done(now, Entry { local, table, hash }.decide(now, cost))
+        done(now, TableEntry { local, table, hash }.decide(now, cost))
     }
 
     #[inline]
-    fn entry<K: Hash + ?Sized>(&self, key: &K) -> Entry<'_, A, C> {
+    fn entry<K: Hash + ?Sized>(&self, key: &K) -> TableEntry<'_, A, C> {
         let in_use = self.shared.in_use();
-        Entry {
+        TableEntry {
             local: self,
             table: &in_use.table,
             hash: in_use.hasher.hash_one(key),
@@ -310,13 +310,13 @@ impl<A: Algorithm, C: Timer> Local<A, C> {
 }
 
 /// One key of a table.
-struct Entry<'a, A: Algorithm, C> {
+struct TableEntry<'a, A: Algorithm, C> {
     local: &'a Local<A, C>,
     table: &'a Table<A>,
     hash: u64,
 }
 
-impl<A: Algorithm, C: Clock> Entry<'_, A, C> {
+impl<A: Algorithm, C: Clock> TableEntry<'_, A, C> {
     fn remove(&self) {
         self.table.remove(self.hash);
     }
@@ -329,7 +329,7 @@ impl<A: Algorithm, C: Clock> Entry<'_, A, C> {
     }
 }
 
-impl<A: Algorithm, C: Clock> OneKey for Entry<'_, A, C> {
+impl<A: Algorithm, C: Clock> OneKey for TableEntry<'_, A, C> {
     type Algorithm = A;
     type Clock = C;
     /// When a slot may become free.
@@ -340,7 +340,7 @@ impl<A: Algorithm, C: Clock> OneKey for Entry<'_, A, C> {
         &self.local.shared.clock
     }
 
-    fn run<T: Outcome>(
+    fn run<T: Acquired>(
         &self,
         now: Tick,
         keep: bool,

@@ -11,7 +11,7 @@
 use std::array::from_fn;
 use std::sync::Arc;
 
-use super::line::{Line, SLOTS, WINDOW, offset, tag};
+use super::line::{SLOTS, SlotLine, WINDOW, offset, tag};
 use super::overflow::{Overflow, Rules};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
@@ -35,7 +35,7 @@ pub(super) struct Table<A: Algorithm> {
 }
 
 #[derive(Clone)]
-pub(super) struct Shard<A: Algorithm> {
+pub(super) struct TableShard<A: Algorithm> {
     /// It has made the states of this shard.
     algorithm: Arc<A>,
     lines: usize,
@@ -45,10 +45,10 @@ pub(super) struct Shard<A: Algorithm> {
 
 #[derive(Clone)]
 #[repr(align(64))]
-struct Block<S>([Line<S>; BLOCK]);
+struct Block<S>([SlotLine<S>; BLOCK]);
 
 /// No two locks share a cache line.
-type Locked<A> = CachePadded<Mutex<Shard<A>>>;
+type Locked<A> = CachePadded<Mutex<TableShard<A>>>;
 
 /// Where a key is or may be.
 #[derive(Clone, Copy)]
@@ -82,10 +82,10 @@ impl<A: Algorithm> Table<A> {
 
     pub(super) fn new(algorithm: &Arc<A>, keys: usize) -> Self {
         let (bits, lines) = Self::sizes(keys);
-        let line = |_| Line::empty(|| algorithm.fresh(Tick::ZERO));
+        let line = |_| SlotLine::empty(|| algorithm.fresh(Tick::ZERO));
         let blocks = 0..lines.div_ceil(BLOCK);
         let shard = |_| {
-            CachePadded(Mutex::new(Shard {
+            CachePadded(Mutex::new(TableShard {
                 algorithm: Arc::clone(algorithm),
                 lines,
                 blocks: blocks.clone().map(|_| Block(from_fn(line))).collect(),
@@ -103,7 +103,7 @@ impl<A: Algorithm> Table<A> {
         reason = "there are fewer shards than 2^32, and the product's high half is below the number of lines"
     )]
     #[inline]
-    pub(super) fn shard(&self, hash: u64) -> (MutexGuard<'_, Shard<A>>, usize) {
+    pub(super) fn shard(&self, hash: u64) -> (MutexGuard<'_, TableShard<A>>, usize) {
         let rotated = hash.rotate_left(self.bits);
         let shard = lock_busy(&self.shards[rotated as usize & (self.shards.len() - 1)].0);
         let home = (u128::from(rotated) * shard.lines as u128) >> 64;
@@ -212,18 +212,18 @@ impl<A: Algorithm> Table<A> {
     }
 }
 
-impl<A: Algorithm> Shard<A> {
-    fn all_lines(&self) -> impl Iterator<Item = &Line<A::State>> {
+impl<A: Algorithm> TableShard<A> {
+    fn all_lines(&self) -> impl Iterator<Item = &SlotLine<A::State>> {
         self.blocks.iter().flat_map(|block| &block.0)
     }
 
-    fn line(&self, at: usize) -> &Line<A::State> {
+    fn line(&self, at: usize) -> &SlotLine<A::State> {
         &self.blocks[at / BLOCK].0[at % BLOCK]
     }
 
     /// A line, with the algorithm that has made its states.
     #[inline]
-    pub(super) fn line_mut(&mut self, at: usize) -> (&A, &mut Line<A::State>) {
+    pub(super) fn line_mut(&mut self, at: usize) -> (&A, &mut SlotLine<A::State>) {
         (&self.algorithm, &mut self.blocks[at / BLOCK].0[at % BLOCK])
     }
 

@@ -24,12 +24,12 @@ pub(crate) struct Breakers {
 struct Range {
     /// In metrics.
     label: String,
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
     log: SwitchLog,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BreakerState {
     breaker: Breaker,
     /// The error of the last call, if it failed. Errors of an open breaker name it.
     last_error: Option<StoreError>,

@@ -74,17 +74,17 @@ pub(crate) trait Connect: Send + Sync + 'static {
 /// Makes connections when they are needed, and keeps them.
 pub(crate) struct Connector<C: Connect> {
     connect: C,
-    state: Mutex<State<C::Connection>>,
+    state: Mutex<ConnectorState<C::Connection>>,
 }
 
-struct State<T> {
+struct ConnectorState<T> {
     connections: Vec<Arc<Made<T>>>,
     /// When the last attempt began, and its outcome. It has no sender if its runtime was shut down.
-    attempt: Option<(Tick, watch::Receiver<Outcome>)>,
+    attempt: Option<(Tick, watch::Receiver<Connected>)>,
 }
 
 /// When an attempt ended, and whether it failed. `None` until then.
-type Outcome = Option<(Tick, Result<(), StoreError>)>;
+type Connected = Option<(Tick, Result<(), StoreError>)>;
 
 /// A connection that was made.
 struct Made<T> {
@@ -155,7 +155,7 @@ impl<C: Connect> Connector<C> {
     pub(crate) fn new(connect: C) -> Arc<Self> {
         Arc::new(Self {
             connect,
-            state: Mutex::new(State {
+            state: Mutex::new(ConnectorState {
                 connections: Vec::new(),
                 attempt: None,
             }),
@@ -202,7 +202,7 @@ impl<C: Connect> Connector<C> {
     /// Takes a connection that there is, or returns the attempt to wait for.
     fn existing(
         self: &Arc<Self>,
-    ) -> Result<Result<Taken<C>, watch::Receiver<Outcome>>, StoreError> {
+    ) -> Result<Result<Taken<C>, watch::Receiver<Connected>>, StoreError> {
         // They are dropped after the lock.
         let mut unusable = Vec::new();
         let mut state = lock(&self.state);
@@ -253,8 +253,8 @@ impl<C: Connect> Connector<C> {
     /// If the last one failed a short time ago.
     fn attempt(
         &self,
-        state: &mut State<C::Connection>,
-    ) -> Result<(watch::Receiver<Outcome>, Option<watch::Sender<Outcome>>), StoreError> {
+        state: &mut ConnectorState<C::Connection>,
+    ) -> Result<(watch::Receiver<Connected>, Option<watch::Sender<Connected>>), StoreError> {
         let now = MonotonicClock.now();
         if let Some((begun, attempt)) = &state.attempt {
             let is_running =
@@ -276,7 +276,7 @@ impl<C: Connect> Connector<C> {
     }
 
     /// Connects.
-    async fn run(self: Arc<Self>, outcome: watch::Sender<Outcome>) {
+    async fn run(self: Arc<Self>, outcome: watch::Sender<Connected>) {
         let timeout = self.connect.timeout();
         let ends_at = MonotonicClock.now().plus(timeout);
         let connecting = catch_panic(C::STORE, self.connect.connect());

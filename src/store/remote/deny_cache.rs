@@ -19,11 +19,11 @@ const MAX_TTL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct DenyCache {
     hasher: Seeded,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<DenialShard>; SHARDS],
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct DenialShard {
     denials: HashMap<String, CachedDenial, Seeded>,
     /// Counts invalidations: a denial from before one is not cached after it.
     invalidations: u64,
@@ -51,7 +51,7 @@ impl DenyCache {
         }
     }
 
-    fn shard(&self, key: &str) -> &Mutex<Shard> {
+    fn shard(&self, key: &str) -> &Mutex<DenialShard> {
         let hash = self.hasher.hash_one(key).to_ne_bytes();
         &self.shards[usize::from(hash[0]) % SHARDS]
     }

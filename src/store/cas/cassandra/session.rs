@@ -120,13 +120,13 @@ impl Drop for Prepared {
 /// The table of a store, and how its statements are prepared: by a task, because a call may end before
 /// that is done.
 #[derive(Clone)]
-pub(super) struct Table {
+pub(super) struct CqlTable {
     pub(super) source: Source,
     pub(super) cql: Cql,
     pub(super) agreement: Agreement,
 }
 
-impl Table {
+impl CqlTable {
     async fn prepare(&self, session: &Session) -> Result<[PreparedStatement; 3], PrepareError> {
         let (serial, read, write) = if self.agreement.across {
             (
@@ -160,7 +160,7 @@ impl Table {
     }
 }
 
-impl Connect for Table {
+impl Connect for CqlTable {
     type Connection = Prepared;
 
     const STORE: &'static str = "Cassandra";

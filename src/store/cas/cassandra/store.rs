@@ -11,7 +11,7 @@ use super::{
     cql::{Cql, ttl_seconds},
     error::{from_execution, is_agreed},
     rows,
-    session::{Agreement, Source, Table},
+    session::{Agreement, CqlTable, Source},
 };
 use crate::clock::unix_time;
 use crate::error::{ConfigError, StoreError, expect_valid};
@@ -38,7 +38,7 @@ const DEFAULT_TABLE: &str = "tower_throttle.limits";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cassandra {
-    prepared: Arc<Connector<Table>>,
+    prepared: Arc<Connector<CqlTable>>,
 }
 
 impl Cassandra {
@@ -74,7 +74,7 @@ impl Cassandra {
     }
 
     fn from_source(source: Source) -> Self {
-        let table = Table {
+        let table = CqlTable {
             source,
             cql: expect_valid(Cql::new(DEFAULT_TABLE)),
             agreement: Agreement::default(),
@@ -85,7 +85,7 @@ impl Cassandra {
     }
 
     /// The same with other settings. It shares no session with its clones then, unless it is the program's.
-    fn with(&self, change: impl FnOnce(&mut Table)) -> Self {
+    fn with(&self, change: impl FnOnce(&mut CqlTable)) -> Self {
         let mut table = self.prepared.settings().clone();
         change(&mut table);
         Self {

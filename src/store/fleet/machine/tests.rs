@@ -6,7 +6,7 @@ use super::super::{
 };
 use super::*;
 
-const LEVEL: Part = Part::Level(Level {
+const LEVEL: ShapePart = ShapePart::Level(Level {
     capacity: 100,
     rate: 1,
     period: 1_000,
@@ -185,7 +185,7 @@ fn nothing_is_used_after_a_life_or_the_end_of_a_window() {
 #[test]
 fn a_key_is_full_again_when_what_was_used_since_the_reply_is_back() {
     let cells = |count| {
-        Part::Cells(Cells {
+        ShapePart::Cells(Cells {
             limit: 100,
             length: 1_000_000,
             padding: 0,

@@ -16,17 +16,17 @@ const MINUTE: u64 = 60 * SECOND;
 const NOW: Tick = Tick::from_nanos(1_773_000_000_000_000_000);
 
 /// Nine units, of which one is drained per millisecond.
-fn level() -> Part {
+fn level() -> ShapePart {
     bucket(9, 1)
 }
 
 /// Four units, of which three are drained per millisecond.
-fn quick() -> Part {
+fn quick() -> ShapePart {
     bucket(4, 3)
 }
 
-fn bucket(capacity: u64, rate: u64) -> Part {
-    Part::Level(Level {
+fn bucket(capacity: u64, rate: u64) -> ShapePart {
+    ShapePart::Level(Level {
         capacity,
         rate,
         period: MILLI,
@@ -34,19 +34,19 @@ fn bucket(capacity: u64, rate: u64) -> Part {
 }
 
 /// Windows of a minute.
-fn fixed(limit: u64) -> Part {
+fn fixed(limit: u64) -> ShapePart {
     Shape::of(&FixedWindow::new(Quota::per_minute(limit)), NOW)
         .unwrap()
         .parts[0]
 }
 
 /// Of four cells.
-fn grid(limit: u64) -> Part {
+fn grid(limit: u64) -> ShapePart {
     even(60_000_000_000 / 4, 0, 4, limit).unwrap()
 }
 
-fn even(length: u64, offset: u64, count: u64, limit: u64) -> Option<Part> {
-    Part::of(Kernel::Cells(CellsOf {
+fn even(length: u64, offset: u64, count: u64, limit: u64) -> Option<ShapePart> {
+    ShapePart::of(Kernel::Cells(CellsOf {
         limit,
         length,
         offset,
@@ -56,8 +56,8 @@ fn even(length: u64, offset: u64, count: u64, limit: u64) -> Option<Part> {
 }
 
 /// From the second 1,000 to the second 2,000.
-fn calendar() -> Part {
-    Part::Cells(Cells {
+fn calendar() -> ShapePart {
+    ShapePart::Cells(Cells {
         limit: 6,
         length: 1_000 * SECOND,
         padding: 1_000 * SECOND,
@@ -126,7 +126,7 @@ fn what_has_no_shape_is_refused_with_the_store_that_takes_it() {
 #[test]
 fn shapes_have_the_figures_of_their_algorithms() {
     let quota = Quota::per_second(3).burst(5);
-    let Part::Level(level) = Shape::of(&TokenBucket::new(quota), NOW).unwrap().parts[0] else {
+    let ShapePart::Level(level) = Shape::of(&TokenBucket::new(quota), NOW).unwrap().parts[0] else {
         panic!("a bucket is a level");
     };
     // A third of a second, exactly.
@@ -136,7 +136,7 @@ fn shapes_have_the_figures_of_their_algorithms() {
     #[cfg(feature = "governor")]
     assert_eq!(
         Shape::of(&crate::algorithm::Gcra::new(quota), NOW).unwrap(),
-        Shape::new(vec![Part::Level(Level {
+        Shape::new(vec![ShapePart::Level(Level {
             capacity: 5,
             rate: 1_000,
             period: 333_333_333
@@ -147,7 +147,7 @@ fn shapes_have_the_figures_of_their_algorithms() {
     );
     assert_eq!(Shape::of(&both, NOW).unwrap().capacity, 1);
     let log = Shape::of(&SlidingLog::new(Quota::per_minute(7)), NOW).unwrap();
-    let Part::Cells(cells) = log.parts[0] else {
+    let ShapePart::Cells(cells) = log.parts[0] else {
         panic!("a log is cells");
     };
     // All cells but the newest cover the period.
@@ -196,15 +196,15 @@ fn no_window_of_the_calendar_begins_anew_too_early() {
 #[test]
 fn extreme_levels_are_refused_or_rounded_to_the_safe_side() {
     let level = |capacity, period, rate| {
-        let part = Part::of(Kernel::Level(LevelOf {
+        let part = ShapePart::of(Kernel::Level(LevelOf {
             rate,
             period,
             capacity,
             initial: 0,
         }));
         part.map(|part| match part {
-            Part::Level(level) => (level.rate, level.period),
-            Part::Cells(_) => panic!("it is a level"),
+            ShapePart::Level(level) => (level.rate, level.period),
+            ShapePart::Cells(_) => panic!("it is a level"),
         })
     };
     assert_eq!(level(1, 1_000_000_007, 1), Some((1_000, 1_000_000_007)));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::store::fleet::shape::{Part, Shape, Used, signed};
+use crate::store::fleet::shape::{Shape, ShapePart, Used, signed};
 
 /// One key as an exact limiter would see it.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Judge {
 impl Judge {
     pub(super) fn new(shape: &Shape) -> Self {
         Self {
-            used: shape.parts.iter().map(Part::unused).collect(),
+            used: shape.parts.iter().map(ShapePart::unused).collect(),
             shape: shape.clone(),
             at: 0,
             log: VecDeque::new(),
@@ -38,7 +38,7 @@ impl Judge {
         self.seconds[second] += 1;
         self.admitted += 1;
         let period = self.shape.parts.iter().filter_map(|part| match part {
-            Part::Cells(grid) if grid.count > 2 => Some(grid.length * (grid.count as u64 - 1)),
+            ShapePart::Cells(grid) if grid.count > 2 => Some(grid.length * (grid.count as u64 - 1)),
             _ => None,
         });
         let period = period.max().unwrap_or(0);
@@ -50,7 +50,7 @@ impl Judge {
             part.advance(used, self.at, now);
             part.charge(used, now, 1, now);
             let excess = match part {
-                Part::Cells(grid) if grid.count > 2 => {
+                ShapePart::Cells(grid) if grid.count > 2 => {
                     signed(self.log.len() as u64) - signed(grid.limit)
                 }
                 _ => -part.free(used),

@@ -10,7 +10,7 @@ use crate::quota::Quota;
 use crate::store::fleet::{
     batch::{Batch, Replies},
     exchange::{Limit, Reply, Report},
-    shape::{NEVER, Part, Shape},
+    shape::{NEVER, Shape, ShapePart},
 };
 
 const KEYS: usize = 3;
@@ -171,7 +171,7 @@ fn shape(random: &mut Random, now: u64) -> Shape {
 }
 
 /// A part of any kind and size.
-fn part(random: &mut Random, now: u64) -> Part {
+fn part(random: &mut Random, now: u64) -> ShapePart {
     loop {
         let limit = match random.below(3) {
             0 => 1 + random.below(10),
@@ -224,7 +224,7 @@ fn part(random: &mut Random, now: u64) -> Part {
                 period: length,
             },
         };
-        if let Some(part) = Part::of(kernel) {
+        if let Some(part) = ShapePart::of(kernel) {
             return part;
         }
     }

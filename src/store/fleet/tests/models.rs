@@ -11,7 +11,7 @@ use std::{
 use super::super::batch::{Batch, Replies, lists_of, text_of};
 use super::super::exchange::{Limit, Record};
 use super::super::machine::{Answer, Budget, StoreTime};
-use super::super::shape::{Level, Part, Shape};
+use super::super::shape::{Level, Shape, ShapePart};
 use crate::clock::Tick;
 use crate::store::cas::Program;
 
@@ -114,7 +114,7 @@ impl Model {
             period: 1 << 50,
         };
         let limit = Limit {
-            shape: Shape::new(vec![Part::Level(level)]),
+            shape: Shape::new(vec![ShapePart::Level(level)]),
             interval: 100_000,
             life: LIFE,
             ahead: true,

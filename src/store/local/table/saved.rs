@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::{Shard, Table, WINDOW, offset};
+use super::{Table, TableShard, WINDOW, offset};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
 use crate::saved::{Reading, SavedLimit, Writing, damaged};
@@ -16,7 +16,7 @@ impl<A: Algorithm> Table<A> {
     /// Writes the states that count at `now`: those of a copy of each shard, so that none is locked for long.
     pub(in crate::store::local) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()> {
         for shard in &self.shards {
-            let shard = Shard::clone(&lock(&shard.0));
+            let shard = TableShard::clone(&lock(&shard.0));
             let mut last = 0;
             for (at, line) in shard.all_lines().enumerate() {
                 for slot in line.used() {
