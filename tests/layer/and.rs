@@ -1,5 +1,6 @@
 //! Limits by two keys in one layer.
 
+#[cfg(feature = "tokio")]
 use std::time::Duration;
 
 use axum::{Extension, Router, body::Body, extract::Request, routing::get};
@@ -228,9 +229,9 @@ async fn requests_that_a_server_denies_do_not_starve_a_limit_in_process() {
 }
 
 /// Shows promise 53.
+#[cfg(feature = "tokio")]
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_in_line_has_taken_nothing_from_the_other_limits() {
-    let second = Duration::from_secs(1);
     let line = LeakyBucket::new(Quota::per_second(1).burst(1));
     let script = Script::now([admit(), deny()]);
     let layer = RateLimitLayer::new(Global, script.clone())
@@ -249,7 +250,7 @@ async fn a_request_that_waits_in_line_has_taken_nothing_from_the_other_limits() 
     assert_eq!(windows.peek_now(&(), 0).remaining(), 2);
     drop(left);
     assert_eq!(script.ops(), [Op::Take(1)]);
-    tokio::time::advance(second).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
     assert!(assert_ready!(denied.poll()).is_err());
     assert_eq!(script.ops(), [Op::Take(1); 2]);
     // Its turn is given back.

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, Fields, GiveBack};
-use tower_throttle::clock::Tick;
+use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::redis::Redis;
 use tower_throttle::{
-    Decision, FixedWindow, LeakyBucket, Lockout, Quota, SlidingLog, SlidingWindow, TokenBucket,
-    Verdict, WarmUp,
+    FixedWindow, LeakyBucket, Lockout, Quota, SlidingLog, SlidingWindow, TokenBucket, Verdict,
+    WarmUp,
     store::{Backend, Op, Receipt},
 };
 
@@ -27,51 +26,6 @@ fn names(server: &RedisServer) -> Vec<String> {
         .expect("a list");
     names.sort();
     names
-}
-
-/// A limit of a user's own: so many units, and no more.
-#[derive(Clone, Debug, PartialEq)]
-struct Allowance(u64);
-
-impl Algorithm for Allowance {
-    type State = u64;
-
-    fn quota(&self) -> Quota {
-        hourly(self.0)
-    }
-
-    fn fresh(&self, _: Tick) -> u64 {
-        0
-    }
-
-    fn decide(&self, used: &mut u64, _: Tick, cost: u64) -> Decision {
-        let is_admitted = *used + cost <= self.0;
-        *used += if is_admitted { cost } else { 0 };
-        let verdict = if is_admitted {
-            Verdict::Admit
-        } else {
-            Verdict::Deny
-        };
-        Decision::new(verdict, self.0, self.0 - *used, None, 0)
-    }
-
-    fn refund(&self, used: &mut u64, _: Tick, cost: Cost, _: GiveBack) {
-        *used -= cost.units;
-    }
-
-    fn charge(&self, used: &mut u64, _: Tick, cost: u64) -> Duration {
-        *used += cost;
-        Duration::ZERO
-    }
-
-    fn settings_fields(&mut self, fields: &mut Fields<'_>) {
-        fields.tag(1_000);
-        fields.u64(&mut self.0);
-    }
-
-    fn state_fields(&self, used: &mut u64, fields: &mut Fields<'_>) {
-        fields.u64(used);
-    }
 }
 
 /// What the server has no script for is decided in this process, on a state in the same server.
@@ -96,7 +50,6 @@ async fn what_has_no_script_is_shared_too() {
             "log",
             AnyAlgorithm::new((SlidingLog::new(hourly(2_000)), bucket)),
         ),
-        ("own", AnyAlgorithm::new(Allowance(2))),
         ("set", AnyAlgorithm::new((bucket, Lockout::new(hourly(9))))),
     ] {
         let machines = [(); 2].map(|()| redis.limiter(name, algorithm.clone()));
