@@ -191,8 +191,7 @@ fn only_the_last_turn_is_given_back() {
         let booked = [Verdict::Admit, waits(100), waits(200), waits(300)];
         assert_eq!([(); 4].map(|()| book()), booked);
         let at = Tick::from_nanos(now.as_nanos() + leaves * 1_000_000 - 1);
-        let cost = Cost { units: 1, at };
-        bucket.refund(&mut state, now, cost, GiveBack::Cancel);
+        bucket.refund(&mut state, now, Cost { units: 1, at }, GiveBack::Cancel);
         let booked = reserve(&bucket, &mut state, now, 1, Duration::from_secs(1));
         assert_eq!(booked.verdict, waits(next), "{leaves}");
     }

@@ -172,11 +172,8 @@ async fn a_lockout_whose_call_ends_in_conflicts_denies() {
     for guess in join_all(machines.iter().map(|machine| machine.decide("alice", 1))).await {
         assert!(guess.expect("an answer").is_denied());
     }
-    assert!(
-        take(&builder().build("api", bucket(10)).unwrap(), 1)
-            .await
-            .is_err()
-    );
+    let bucket = builder().build("api", bucket(10)).unwrap();
+    assert!(take(&bucket, 1).await.is_err());
 }
 
 /// Shows promise 86.
