@@ -41,6 +41,8 @@ const FLUSH_TIME: Duration = Duration::from_secs(1);
 /// How many keys a batch holds at most: a store that cannot serve a round within an interval still replies to
 /// each batch of each machine long before the deadline, and the interval stretches.
 const MAX_BATCH: usize = 100;
+/// How many batches of one key are sent again. With more than these the whole store is taken for down.
+const MAX_FLIGHTS: usize = 10_000;
 /// Into how many groups the keys of a limit are divided. In a cluster those of a group are on one server.
 const GROUPS: u32 = 64;
 
@@ -363,7 +365,11 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
             let goes_before = |flight: &Arc<Flight>| {
                 flight.group.is_none() || group.is_none() || flight.group == group
             };
-            if entry.is_in_flight || progress.flights.iter().any(goes_before) {
+            let is_behind = match S::RUNS {
+                Runs::None => progress.flights.len() >= MAX_FLIGHTS,
+                _ => progress.flights.iter().any(goes_before),
+            };
+            if entry.is_in_flight || is_behind {
                 entry.fail(&error);
                 continue;
             }
