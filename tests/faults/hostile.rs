@@ -112,9 +112,8 @@ fn command(from: &mut impl BufRead) -> Option<String> {
 /// A script's reply on one call: the time, and the numbers of the call.
 fn script_reply(now: i64, numbers: &[i64]) -> Vec<u8> {
     let numbers = [&[now], numbers].concat();
-    let texts = numbers.iter().map(|number| format!(":{number}\r\n"));
-    let texts: Vec<_> = texts.collect();
-    format!("*1\r\n*{}\r\n{}", texts.len(), texts.concat()).into_bytes()
+    let bytes: Vec<_> = numbers.into_iter().flat_map(i64::to_le_bytes).collect();
+    [format!("${}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat()
 }
 
 /// Replies of Redis that no script of this crate sends.

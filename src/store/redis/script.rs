@@ -142,6 +142,9 @@ impl<S: CasStore, A: Algorithm> Scripted<Decided> for Calls<S, A> {
                     }
                 }
             }
+            if !rest.is_empty() {
+                return Err(unexpected());
+            }
         }
         let results = results
             .into_iter()
