@@ -49,7 +49,7 @@ impl Store for BehindProxy {
     fn replay(&self) -> Replay {
         Replay {
             arguments: vec!["--redis".to_owned(), self.server.url()],
-            differences: crate::suite::vectors::OF_ONE_RATE.to_vec(),
+            differences: crate::suite::vectors::OF_ONE_LAYOUT.to_vec(),
         }
     }
 

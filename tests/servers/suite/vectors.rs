@@ -19,14 +19,16 @@ impl Replay {
     pub(crate) fn in_store(store: String) -> Self {
         Self {
             arguments: vec!["--store".to_owned(), store],
-            differences: OF_ONE_RATE.to_vec(),
+            differences: OF_ONE_LAYOUT.to_vec(),
         }
     }
 }
 
-/// The layout of `Gcra` is the time of a unit, so under another rate a key has another value.
-pub(crate) const OF_ONE_RATE: [(&str, &str); 1] =
-    [("gcra-of-three-quotas", "line 3: remaining is 4, expected 0")];
+/// Of another layout a key has another value. That of `Gcra` is the time of a unit.
+pub(crate) const OF_ONE_LAYOUT: [(&str, &str); 2] = [
+    ("gcra-of-three-quotas", "line 3: remaining is 4, expected 0"),
+    ("anchored-window-of-three-lengths", "is 3, expected 0"),
+];
 
 fn name(case: &Path) -> String {
     let name = case.file_stem().expect("a file");

@@ -172,8 +172,7 @@ async fn a_lockout_whose_call_ends_in_conflicts_denies() {
     for guess in join_all(machines.iter().map(|machine| machine.decide("alice", 1))).await {
         assert!(guess.expect("an answer").is_denied());
     }
-    let bucket = builder().build("api", bucket(10)).unwrap();
-    assert!(take(&bucket, 1).await.is_err());
+    assert!(take(&machine(&store, 10), 1).await.is_err());
 }
 
 /// Shows promise 86.
