@@ -181,13 +181,19 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Changes the algorithm's settings at run time.
     ///
     /// # Errors
-    /// If a setting is invalid or has no effect.
+    /// If a setting is invalid or has no effect, or an [`AnyAlgorithm`](crate::algorithm::AnyAlgorithm) of this crate
+    /// would become one of your own.
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
+        // A panic in it would leave a key half changed.
+        if algorithm.capabilities().is_user_code && !self.shared.rules.is_user_code {
+            let what = "an algorithm of your own in a table that was made for one of this crate";
+            return Err(ConfigError::unsupported(what, "make the table with it"));
+        }
         self.shared.set_algorithm(algorithm);
         Ok(())
     }

@@ -165,8 +165,7 @@ impl<S: CasStore> Change<S> for Overtaken {
 #[tokio::test(start_paused = true)]
 async fn a_lockout_whose_call_ends_in_conflicts_denies() {
     let store = Faulty::new(MemoryStore::new());
-    let builder = || builder(&store).deadline(Duration::from_millis(50));
-    let lockout = || builder().build("login", Lockout::new(Quota::per_hour(5)));
+    let lockout = || builder(&store).build("login", Lockout::new(Quota::per_hour(5)));
     let machines: Vec<_> = (0..64).map(|_| lockout().expect("a limit")).collect();
     store.plan(repeat_n(Fault::Conflict, 100_000));
     for guess in join_all(machines.iter().map(|machine| machine.decide("alice", 1))).await {

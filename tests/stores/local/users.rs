@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
 use tower_throttle::{
     ConfigError, Decision, FixedWindow, Local, ManualClock, Quota, SlidingLog, Verdict,
     clock::Tick, store::local::Overflow,
@@ -58,6 +58,9 @@ impl Algorithm for PanicsAtCost13 {
 #[test]
 fn a_panic_in_an_algorithm_changes_no_key() {
     let window = FixedWindow::new(Quota::per_day(100));
+    let of_crate = Local::new(AnyAlgorithm::new(window));
+    let own = AnyAlgorithm::new(PanicsAtCost13 { window });
+    assert!(of_crate.set_algorithm(own).is_err());
     let local = Local::new(PanicsAtCost13 { window })
         .with_clock(ManualClock::new())
         .capacity(20);
@@ -68,9 +71,7 @@ fn a_panic_in_an_algorithm_changes_no_key() {
         let panicked = catch_unwind(AssertUnwindSafe(|| local.check(&key, cost)));
         panicked.is_err()
     };
-    for key in 0..25 {
-        assert!(panics(key, 13));
-    }
+    assert!((0..25).all(|key| panics(key, 13)));
     FORGETS_NOTHING.set(true);
     for key in 20..25 {
         assert!(panics(key, 10), "after the decision of a new key");
