@@ -4,30 +4,30 @@ use std::time::Duration;
 
 use crate::algorithm::{self, Algorithm, Cost, GiveBack, take_up_to};
 use crate::clock::{Clock, Tick, Timer};
-use crate::decision::{Costs, Decision, Verdict};
+use crate::decision::{Decision, LineCosts, Verdict};
 
 /// The result of an operation on a state.
-pub(crate) trait Acquired {
+pub(crate) trait StepResult {
     /// Whether a request was denied. `None` if it was no request.
     fn denied(&self) -> Option<bool> {
         None
     }
 }
 
-impl Acquired for Decision {
+impl StepResult for Decision {
     fn denied(&self) -> Option<bool> {
         Some(self.is_denied())
     }
 }
 
 /// How much was taken.
-impl Acquired for u64 {
+impl StepResult for u64 {
     fn denied(&self) -> Option<bool> {
         Some(*self == 0)
     }
 }
 
-impl Acquired for Attempt {
+impl StepResult for Attempt {
     fn denied(&self) -> Option<bool> {
         self.decision.denied()
     }
@@ -35,22 +35,22 @@ impl Acquired for Attempt {
 
 /// The decision on a request that is not made.
 struct Peeked(Decision);
-impl Acquired for Peeked {}
+impl StepResult for Peeked {}
 
 /// A charge.
-impl Acquired for Duration {}
+impl StepResult for Duration {}
 
-impl Acquired for Option<[Duration; 2]> {}
+impl StepResult for Option<[Duration; 2]> {}
 
 /// `None` if nothing was decided.
-impl Acquired for Option<Decision> {
+impl StepResult for Option<Decision> {
     fn denied(&self) -> Option<bool> {
         self.as_ref().map(Decision::is_denied)
     }
 }
 
 /// A refund.
-impl Acquired for () {}
+impl StepResult for () {}
 
 /// The state of one key: the one of a limiter, or that of a key in a table.
 pub(crate) trait OneKey {
@@ -63,7 +63,7 @@ pub(crate) trait OneKey {
 
     /// Runs `step` on the state. It may run several times, and must depend on nothing but its
     /// arguments. A state that is not stored yet is stored only if `keep`.
-    fn run<T: Acquired>(
+    fn run<T: StepResult>(
         &self,
         now: Tick,
         keep: bool,
@@ -127,7 +127,7 @@ pub(crate) trait OneKey {
     }
 
     /// See [`Algorithm::expected_wait`].
-    fn expected_wait(&self, at: Tick, costs: Costs) -> Option<[Duration; 2]> {
+    fn expected_wait(&self, at: Tick, costs: LineCosts) -> Option<[Duration; 2]> {
         let expected = self.run(at, false, |algorithm, state| {
             algorithm.expected_wait(state, at, costs)
         });

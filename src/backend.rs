@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::clock::Tick;
-use crate::decision::{Costs, Decision};
+use crate::decision::{Decision, LineCosts};
 use crate::error::StoreError;
 use crate::quota::{Plan, Quota};
 use crate::receipt::Receipt;
@@ -114,7 +114,7 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
 
     /// How long after `at` a request of `cost` takes its turn behind others: at least and at most. `None` if it never
     /// can, or if that is not known without I/O.
-    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+    fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
         let _ = (key, costs, at);
         None
     }
@@ -183,7 +183,7 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
         (**self).take_turn(key, cost, at)
     }
 
-    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+    fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
         (**self).expected_wait(key, costs, at)
     }
 

@@ -158,14 +158,14 @@ impl Decision {
 /// What a waiting request costs, and those before it.
 ///
 /// ```
-/// use tower_throttle::algorithm::Costs;
+/// use tower_throttle::algorithm::LineCosts;
 ///
 /// // Three of the same cost, and a request behind them.
-/// let costs = Costs { ahead: 6, own: 2, are_equal: true };
+/// let costs = LineCosts { ahead: 6, own: 2, are_equal: true };
 /// assert_eq!(costs.ahead, 3 * costs.own);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Costs {
+pub struct LineCosts {
     /// What the others cost together.
     pub ahead: u64,
     /// What it costs itself.
@@ -174,7 +174,7 @@ pub struct Costs {
     pub are_equal: bool,
 }
 
-impl Costs {
+impl LineCosts {
     /// Those of a request that is the first.
     pub(crate) const fn alone(own: u64) -> Self {
         Self {

@@ -152,15 +152,8 @@ fuzz_target!(|input: Input| {
             Step::Refund(cost, since) => {
                 let before = algorithm.peek(&state, now, 0);
                 let taken_at = Tick::from_nanos(now.as_nanos().saturating_sub(since));
-                algorithm.refund(
-                    &mut state,
-                    now,
-                    Cost {
-                        units: cost,
-                        at: taken_at,
-                    },
-                    GiveBack::Refund,
-                );
+                let (units, at) = (cost, taken_at);
+                algorithm.refund(&mut state, now, Cost { units, at }, GiveBack::Refund);
                 let after = algorithm.peek(&state, now, 0);
                 assert!(
                     after.remaining() >= before.remaining(),

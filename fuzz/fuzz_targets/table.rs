@@ -143,15 +143,8 @@ fn run<A: Algorithm>(mut algorithm: A, input: &Input, mut bound: Option<SlotBoun
         let same = match kind % 8 {
             0 => {
                 local.refund(key, cost);
-                algorithm.refund(
-                    state,
-                    now,
-                    Cost {
-                        units: cost,
-                        at: now,
-                    },
-                    GiveBack::Refund,
-                );
+                let (units, at) = (cost, now);
+                algorithm.refund(state, now, Cost { units, at }, GiveBack::Refund);
                 // It may have given back what was kept.
                 kept = kept.saturating_sub(cost.into());
                 true

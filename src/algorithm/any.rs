@@ -3,7 +3,7 @@
 use std::{any::Any, fmt, time::Duration};
 
 use super::fields::Fields;
-use super::{Algorithm, Capabilities, Cost, Costs, GiveBack, IntoAlgorithm, used_as};
+use super::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm, LineCosts, used_as};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -228,12 +228,13 @@ operations! {
     look:
     fn peek(now: Tick, cost: u64) -> Decision;
     fn peek_within(now: Tick, cost: u64, max_wait: Duration) -> Decision;
-    fn expected_wait(at: Tick, costs: Costs) -> Option<[Duration; 2]>;
+    fn expected_wait(at: Tick, costs: LineCosts) -> Option<[Duration; 2]>;
     fn forgettable_at() -> Tick;
     change:
     fn decide(now: Tick, cost: u64) -> Decision;
     fn take_turn(at: Tick, cost: u64) -> Decision;
     fn refund(now: Tick, cost: Cost, why: GiveBack);
     fn charge(now: Tick, cost: u64) -> Duration;
+    fn begin_with(now: Tick, used: u64);
     fn state_fields(fields: &mut Fields<'_>);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use self::parts::{AnyPart, Each};
 use super::fields::Fields;
-use super::{Algorithm, Capabilities, Cost, Costs, GiveBack};
+use super::{Algorithm, Capabilities, Cost, GiveBack, LineCosts};
 use crate::clock::Tick;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -125,7 +125,7 @@ impl<P: Each> Algorithm for All<P> {
     }
 
     /// While a request waits for one limit, periods of another that it waits for may pass unused.
-    fn expected_wait(&self, state: &P::State, at: Tick, costs: Costs) -> Option<[Duration; 2]> {
+    fn expected_wait(&self, state: &P::State, at: Tick, costs: LineCosts) -> Option<[Duration; 2]> {
         let mut waits = [Duration::ZERO; 2];
         for (part, state) in self.parts.each(state) {
             let [least, most] = part.expected_wait(state, at, costs)?;
@@ -134,7 +134,7 @@ impl<P: Each> Algorithm for All<P> {
                 let limits = part.quotas().into_iter().map(|quota| quota.limit());
                 let ahead = costs.ahead.saturating_add(2 * limits.max()?);
                 let are_equal = false;
-                let more = Costs {
+                let more = LineCosts {
                     ahead,
                     are_equal,
                     ..costs
@@ -156,6 +156,12 @@ impl<P: Each> Algorithm for All<P> {
         let each = self.parts.each_mut(state);
         let owed = each.map(|(part, state)| part.charge(state, now, cost));
         owed.max().unwrap_or_default()
+    }
+
+    fn begin_with(&self, state: &mut P::State, now: Tick, used: u64) {
+        for (part, state) in self.parts.each_mut(state) {
+            part.begin_with(state, now, used);
+        }
     }
 
     /// Parts are matched by position. The states of additional parts are fresh.

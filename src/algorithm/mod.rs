@@ -134,7 +134,7 @@ pub(crate) use self::{
 use std::{fmt, time::Duration};
 
 use crate::clock::Tick;
-pub use crate::decision::Costs;
+pub use crate::decision::LineCosts;
 use crate::decision::{Decision, Verdict};
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -287,16 +287,21 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_throttle::algorithm::{Algorithm, Costs};
+    /// use tower_throttle::algorithm::{Algorithm, LineCosts};
     /// use tower_throttle::{FixedWindow, Quota, clock::Tick};
     ///
     /// let window = FixedWindow::new(Quota::per_second(10));
     /// let state = window.fresh(Tick::ZERO);
-    /// let costs = Costs { ahead: 25, own: 1, are_equal: true };
+    /// let costs = LineCosts { ahead: 25, own: 1, are_equal: true };
     /// let wait = window.expected_wait(&state, Tick::ZERO, costs);
     /// assert_eq!(wait, Some([Duration::from_secs(2); 2]));
     /// ```
-    fn expected_wait(&self, state: &Self::State, at: Tick, costs: Costs) -> Option<[Duration; 2]> {
+    fn expected_wait(
+        &self,
+        state: &Self::State,
+        at: Tick,
+        costs: LineCosts,
+    ) -> Option<[Duration; 2]> {
         turns::expected_wait(self, state, at, costs)
     }
 
@@ -310,6 +315,26 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// resulting debt, if any, is paid.
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration;
 
+    /// Charges a fresh state with what was used of another limit, at most with all that it has. In a set each limit is
+    /// charged so.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Quota, TokenBucket, clock::Tick};
+    /// use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
+    ///
+    /// let [now, later] = [0, 2_000_000_000].map(Tick::from_nanos);
+    /// let both = (FixedWindow::new(Quota::per_day(1_000)), TokenBucket::new(Quota::per_second(10)));
+    /// let both = both.into_algorithm();
+    /// let mut state = both.fresh(now);
+    /// both.begin_with(&mut state, now, 600);
+    /// assert_eq!(both.peek(&state, now, 1).remaining(), 0, "of the bucket");
+    /// assert_eq!(both.peek(&state, later, 1).remaining(), 399, "of the window");
+    /// ```
+    fn begin_with(&self, state: &mut Self::State, now: Tick, used: u64) {
+        let left = self.peek(state, now, 0).remaining();
+        self.charge(state, now, used.min(left));
+    }
+
     /// Turns a state made by `from` into a state of this algorithm: what was used stays used.
     ///
     /// A state says what was used and when, and the settings say how much may be used. So by default it
@@ -317,8 +342,8 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// lower rate what was used of it could take years to come back, so it is unused again when it would have been
     /// before, or at the latest when ten empty ones would be.
     ///
-    /// If `now` is older than the state, nothing that was taken is lost. A bucket refills at the new
-    /// rate from `now` on: its state does not say when it was written.
+    /// If `now` is older than the state, a bucket refills at the new rate from `now` on: its state does not say when it
+    /// was written. A window of another length begins at `now` then, and may end too early.
     fn rescale(&self, state: &mut Self::State, from: &Self, now: Tick) {
         let _ = (state, from, now);
     }
@@ -386,9 +411,11 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
 /// A fresh state of which as much is used as of another one, of which this is the decision: at most all.
 fn used_as<A: Algorithm>(algorithm: &A, before: &Decision, now: Tick) -> A::State {
     let mut state = algorithm.fresh(now);
-    let most = algorithm.peek(&state, now, 0).limit;
-    let used = before.limit.saturating_sub(before.remaining());
-    algorithm.charge(&mut state, now, used.min(most));
+    algorithm.begin_with(
+        &mut state,
+        now,
+        before.limit.saturating_sub(before.remaining()),
+    );
     state
 }
 
@@ -412,9 +439,8 @@ pub fn take_up_to<A: Algorithm>(
     let mut looked = algorithm.peek(state, now, taken);
     // Of several limits another one has less, although a greater share of what it may.
     while taken > 0 && looked.is_denied() {
-        taken = Some(looked.remaining())
-            .filter(|left| *left < taken)
-            .unwrap_or(0);
+        let left = looked.remaining();
+        taken = if left < taken { left } else { 0 };
         looked = algorithm.peek(state, now, taken);
     }
     (taken, algorithm.decide(state, now, taken))

@@ -55,7 +55,7 @@ pub struct SlidingGrid {
 pub struct SlidingGridState {
     /// When the newest cell ends.
     end: u64,
-    /// The sum of the counts, at most 2^63 - 1. So a denial need not read them.
+    /// The sum of the counts, at most 2^63 - 1. An admission in the newest cell reads no other one.
     total: u64,
     /// The count of each cell, newest first; empty if nothing was ever counted.
     counts: Box<[u64]>,

@@ -261,7 +261,7 @@ impl Algorithm for TokenBucket {
     #[inline(always)]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         if self.step > 0 {
-            // Not a decision alone, which would be returned through memory, and so would the one below.
+            // With the state: a decision that is passed on is returned through memory, and then the one below is too.
             let (after, decision) = self.decide_in_steps(*state, now, cost);
             *state = after;
             return decision;

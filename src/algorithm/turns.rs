@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Algorithm, take_up_to};
 use crate::clock::{Tick, nanos};
-use crate::decision::Costs;
+use crate::decision::LineCosts;
 
 /// How the turns of waiting requests follow each other. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub(super) fn expected_wait<A: Algorithm>(
     algorithm: &A,
     state: &A::State,
     at: Tick,
-    costs: Costs,
+    costs: LineCosts,
 ) -> Option<[Duration; 2]> {
     let own = algorithm.peek(state, at, costs.own);
     let first = own.until_admitted()?;
@@ -50,7 +50,7 @@ pub(super) fn expected_wait<A: Algorithm>(
                 left = limit.max(left - limit);
             }
             // How long until single units of so much together have gone.
-            Some([left, most].map(|units| {
+            let until_gone = |units| {
                 let mut after = state.clone();
                 let left = units - take_up_to(algorithm, &mut after, at, units).0;
                 let cycles = left.saturating_sub(1) / limit;
@@ -59,7 +59,14 @@ pub(super) fn expected_wait<A: Algorithm>(
                 rest.until_admitted()
                     .unwrap_or_default()
                     .saturating_add(cycles)
-            }))
+            };
+            let least = until_gone(left);
+            let most = if most == left {
+                least
+            } else {
+                until_gone(most)
+            };
+            Some([least, most])
         }
         Turns::Vary(longest) => {
             let longest = longest.max(nanos(algorithm.quota().period()));

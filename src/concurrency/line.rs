@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::permits::Permits;
 use super::request::{PermitRequest, Reserve, reserved};
 use crate::clock::Tick;
-use crate::decision::{Costs, Decision, Verdict};
+use crate::decision::{Decision, LineCosts, Verdict};
 use crate::queue::{LineLimit, Order, TOLD};
 
 pub(super) struct PermitsOfKey {
@@ -32,7 +32,7 @@ impl LineLimit for PermitsOfKey {
         }
     }
 
-    fn wait(&self, _: Costs, _: Tick) -> Option<[Duration; 2]> {
+    fn wait(&self, _: LineCosts, _: Tick) -> Option<[Duration; 2]> {
         Some([TOLD; 2])
     }
 }

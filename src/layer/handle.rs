@@ -284,7 +284,8 @@ impl<K, A: Algorithm, C: Clock> Handle<K, Local<A, C>> {
     /// Changes the algorithm for all keys, to one of the same type with other settings, or any
     /// algorithm if the limit is an [`AnyAlgorithm`](crate::AnyAlgorithm).
     ///
-    /// What keys have used stays used; after a change of type it is charged to a fresh state. Requests that wait ask the new algorithm. Response headers state the new quotas from now on.
+    /// What keys have used stays used; after a change of type it is charged to a fresh state. Requests that wait ask the new
+    /// algorithm. Response headers state the new quotas from now on.
     ///
     /// ```
     /// use tower_throttle::{AnyAlgorithm, FixedWindow, Global, Quota, RateLimitLayer, TokenBucket};
@@ -298,7 +299,8 @@ impl<K, A: Algorithm, C: Clock> Handle<K, Local<A, C>> {
     /// ```
     ///
     /// # Errors
-    /// If a setting is invalid or has no effect.
+    /// If a setting is invalid or has no effect, or an [`AnyAlgorithm`](crate::AnyAlgorithm) of this crate would become
+    /// one of your own.
     pub fn set_algorithm(
         &self,
         algorithm: impl IntoAlgorithm<Algorithm = A>,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::backend::Backend;
 use crate::clock::Tick;
-use crate::decision::{Costs, Decision, Verdict};
+use crate::decision::{Decision, LineCosts, Verdict};
 use crate::queue::LineLimit;
 
 pub(super) struct LimitOf<K, L> {
@@ -21,7 +21,7 @@ impl<K: Send + 'static, L: Backend<K>> LineLimit for LimitOf<K, L> {
         taken.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0))
     }
 
-    fn wait(&self, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+    fn wait(&self, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
         let wait = || self.backend.expected_wait(&self.key, costs, at);
         catch_unwind(AssertUnwindSafe(wait)).ok()?
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use crate::acquire::{Acquired, OneKey, acquire};
+use crate::acquire::{OneKey, StepResult, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
@@ -277,7 +277,7 @@ impl<A: Algorithm, C: Clock> OneKey for Limiter<A, C> {
         &self.clock
     }
 
-    fn run<T: Acquired>(
+    fn run<T: StepResult>(
         &self,
         _: Tick,
         _: bool,

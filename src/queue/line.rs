@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 use super::Order;
 use crate::clock::Tick;
-use crate::decision::Costs;
+use crate::decision::LineCosts;
 use crate::key::Weight;
 use crate::receipt::Receipt;
 
@@ -19,7 +19,7 @@ use crate::receipt::Receipt;
 /// the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    /// At most 100, which stay as long as the line.
+    /// At most 256, which stay as long as the line.
     levels: Vec<(Reverse<u8>, Level)>,
     /// Until when they wait, of those that do not wait for as long as it takes.
     pub(super) deadlines: BTreeSet<(Tick, Place)>,
@@ -76,7 +76,7 @@ impl Line {
     }
 
     /// These costs behind those of the priorities down to the first that is not `counted`.
-    pub(crate) fn before(&self, own: Costs, counted: impl Fn(u8) -> bool) -> Costs {
+    pub(crate) fn before(&self, own: LineCosts, counted: impl Fn(u8) -> bool) -> LineCosts {
         let levels = self.levels.iter();
         let counted = levels.take_while(|(level, _)| counted(level.0));
         counted.fold(own, |own, (_, level)| own.behind(level.units, level.each))

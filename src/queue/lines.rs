@@ -22,7 +22,7 @@ use foldhash::fast::FixedState;
 use super::line::{Ended, Line, Place};
 use super::{Alarm, Order, now};
 use crate::clock::Tick;
-use crate::decision::{Costs, Decision};
+use crate::decision::{Decision, LineCosts};
 use crate::key::Weight;
 use crate::receipt::Receipt;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -52,7 +52,7 @@ pub(crate) trait LineLimit: Send + 'static {
     fn take(&self, cost: u64, priority: u8, at: Tick) -> Decision;
 
     /// How long until the cost can be taken after those before it, at least and at most; `None` if never.
-    fn wait(&self, costs: Costs, at: Tick) -> Option<[Duration; 2]>;
+    fn wait(&self, costs: LineCosts, at: Tick) -> Option<[Duration; 2]>;
 }
 
 /// The wait for what no limit knows in advance, such as the end of a request.
@@ -123,10 +123,10 @@ impl Lines {
         most: u64,
         until: Tick,
     ) -> Joined {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
         let joined = self.update(line_id, |shard, wakers| {
-            let (mut own, now, mut costs) = (shard.entry(line_id), now(), Costs::alone(new.cost));
-            let of_new;
+            let (mut own, now, mut costs) =
+                (shard.entry(line_id), now(), LineCosts::alone(new.cost));
+            let mut of_new = None;
             let asked: &dyn LineLimit = match &mut own {
                 Entry::Occupied(own) => {
                     self.run(own.get_mut(), now, wakers);
@@ -134,11 +134,10 @@ impl Lines {
                     costs = own.get().line.before(costs, stays_ahead);
                     &*own.get().limit
                 }
-                Entry::Vacant(_) => {
-                    of_new = limit();
-                    &of_new
-                }
+                Entry::Vacant(_) => of_new.insert(limit()),
             };
+            // Before it asks, and after the key was cloned, which may panic.
+            self.waiting.fetch_add(1, Ordering::SeqCst);
             let wait = if costs.ahead > 0 {
                 asked.wait(costs, now)
             } else {
@@ -159,7 +158,7 @@ impl Lines {
                 let mut alarm = Alarm::new(Arc::new(TimerWaker { lines, line_id }).into());
                 alarm.serve_caller();
                 Box::new(KeyLine {
-                    limit: Box::new(limit()),
+                    limit: Box::new(of_new.take().unwrap_or_else(limit)),
                     line: Line::default(),
                     plan: Tick::MAX,
                     alarm,

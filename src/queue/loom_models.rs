@@ -12,7 +12,7 @@ use loom::thread;
 use self::mock_alarm::{fire_due, set_now};
 use super::{Joined, LineLimit, Lines, Order, Place, RequestSeat, SeatAcquire, Seats};
 use crate::clock::Tick;
-use crate::decision::{Costs, Decision, Verdict};
+use crate::decision::{Decision, LineCosts, Verdict};
 use crate::key::Weight;
 use crate::sync::{Mutex, lock};
 
@@ -101,7 +101,7 @@ impl LineLimit for Counted {
         )
     }
 
-    fn wait(&self, costs: Costs, _: Tick) -> Option<[Duration; 2]> {
+    fn wait(&self, costs: LineCosts, _: Tick) -> Option<[Duration; 2]> {
         let wait = Duration::from_nanos(HOUR * costs.ahead);
         Some([wait; 2])
     }

@@ -11,7 +11,7 @@ use std::{
 
 use crate::backend::{Backend, Op, Stats};
 use crate::clock::Tick;
-use crate::decision::{Costs, Decision};
+use crate::decision::{Decision, LineCosts};
 use crate::error::StoreError;
 use crate::quota::{Plan, Quota};
 
@@ -88,7 +88,7 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
         self.0.take_turn(key, cost, at)
     }
 
-    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+    fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
         self.0.expected_wait(key, costs, at)
     }
 

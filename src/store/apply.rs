@@ -19,15 +19,8 @@ pub(super) fn apply_op<A: Algorithm>(
 ) -> Decision {
     let mut give_back = |cost, receipt: Receipt, why| {
         let taken_at = Tick::from_nanos(receipt.moment());
-        algorithm.refund(
-            state,
-            now,
-            Cost {
-                units: cost,
-                at: taken_at,
-            },
-            why,
-        );
+        let (units, at) = (cost, taken_at);
+        algorithm.refund(state, now, Cost { units, at }, why);
     };
     match op {
         Op::Take(cost) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve};
 use tower_throttle::clock::Tick;
 use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
 
@@ -16,6 +16,31 @@ fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
 }
 
+/// The first difference on a random trace to Guava's `RateLimiter` for bursts: permits that are stored are free, and a
+/// request that takes more passes and makes the next one wait. A permit counts as the time that it is worth.
+fn difference_to_guava(bucket: TokenBucket, seed: u64) -> Option<String> {
+    let mut random = Random::new(seed);
+    let mut state = bucket.fresh(at(0));
+    let unit = 1_000_000_000 / bucket.quota().limit();
+    let full = unit * bucket.quota().capacity();
+    let (mut stored, mut next_free, mut now) = (full, 0, 0);
+    (0..60).find_map(|step| {
+        now += random.below(4) * random.below(unit);
+        let most = 1 + random.below(12);
+        let cost = 1 + random.below(most);
+        if now > next_free {
+            stored = full.min(stored + now - next_free);
+            next_free = now;
+        }
+        let expected = next_free - now;
+        let free = stored.min(cost * unit);
+        (stored, next_free) = (stored - free, next_free + cost * unit - free);
+        let got = reserve(&bucket, &mut state, at(now), cost, Duration::MAX).wait();
+        (got != Some(Duration::from_nanos(expected)))
+            .then(|| format!("step {step}: {got:?} instead of {expected} ns for {cost} at {now}"))
+    })
+}
+
 /// Shows promise 642.
 #[test]
 fn a_bucket_with_a_debt_waits_as_guava_does() {
@@ -27,6 +52,15 @@ fn a_bucket_with_a_debt_waits_as_guava_does() {
     let guava = [0, 0, 0, 500, 1_000, 6_000].map(|ms| Some(MS * ms));
     assert_eq!(waits(bucket.debt(1_000)), guava);
     assert_ne!(waits(bucket), guava, "without a debt");
+    for seed in seeds(50) {
+        let limit = [1, 2, 5, 8][usize::try_from(seed % 4).expect("small")];
+        let quota = Quota::per_second(limit).burst(1 + seed % 7);
+        let bucket = TokenBucket::new(quota);
+        let fault = difference_to_guava(bucket.debt(1_000), seed);
+        assert_eq!(fault, None, "seed {seed}: {quota}");
+    }
+    let found = |seed| difference_to_guava(bucket, seed).is_some();
+    assert!((0..20).all(found), "a bucket without a debt waits longer");
 }
 
 /// Shows promise 642.

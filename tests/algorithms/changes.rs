@@ -64,6 +64,25 @@ fn another_algorithm_is_charged_what_was_used_and_at_most_all() {
     }
 }
 
+/// Shows promise 317.
+#[test]
+fn each_limit_of_a_set_is_charged_what_was_used_and_at_most_all() {
+    let from = AnyAlgorithm::new(FixedWindow::new(Quota::per_day(1_000)));
+    let window = FixedWindow::new(Quota::per_day(999));
+    let bucket = TokenBucket::new(Quota::per_second(10));
+    let sets = [
+        AnyAlgorithm::new((window, bucket)),
+        AnyAlgorithm::new((bucket, window)),
+    ];
+    for to in sets {
+        let mut state = from.fresh(at(7));
+        assert!(from.decide(&mut state, at(7), 600).is_admitted());
+        to.rescale(&mut state, &from, at(7));
+        assert!(to.peek(&state, at(7), 1).is_denied());
+        assert_eq!(to.peek(&state, at(1_000_000_007), 0).remaining(), 399);
+    }
+}
+
 /// Stored permits mean something only under the settings that stored them.
 ///
 /// Shows promise 17.

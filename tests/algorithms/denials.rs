@@ -120,24 +120,18 @@ fn a_lockout_of_denials_agrees_with_the_oracle() {
                 match random.below(8) {
                     0 => {
                         let taken_at = at(then.saturating_sub(random.below(subject.period)));
-                        algorithm.refund(
-                            &mut state,
-                            at(then),
-                            Cost {
-                                units: cost,
-                                at: taken_at,
-                            },
-                            GiveBack::Refund,
-                        );
-                        model.limit.refund(
-                            &mut model.state,
-                            at(then),
-                            Cost {
-                                units: cost,
-                                at: taken_at,
-                            },
-                            GiveBack::Refund,
-                        );
+                        let taken = Cost {
+                            units: cost,
+                            at: taken_at,
+                        };
+                        algorithm.refund(&mut state, at(then), taken, GiveBack::Refund);
+                        let taken = Cost {
+                            units: cost,
+                            at: taken_at,
+                        };
+                        model
+                            .limit
+                            .refund(&mut model.state, at(then), taken, GiveBack::Refund);
                     }
                     1 => {
                         let owed = algorithm.charge(&mut state, at(then), cost);

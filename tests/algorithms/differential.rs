@@ -264,12 +264,16 @@ fn a_change_of_quotas_keeps_what_the_oracle_says() {
 
 /// Another rate, at which what was used is worth no longer than the time of a `Tick`.
 fn other(old: Rate, random: &mut Random) -> Rate {
-    match random.below(3) {
+    match random.below(4) {
         0 => Rate {
             burst: (old.burst / 2).max(1),
             ..old
         },
         1 => Rate {
+            limit: (old.limit / 2).max(1),
+            ..old
+        },
+        2 => Rate {
             limit: old.limit + 1 + random.below(old.limit),
             ..old
         },

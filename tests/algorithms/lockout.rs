@@ -41,15 +41,12 @@ impl<A: Algorithm> Key<A> {
 
     fn succeeds(&mut self, taken_at: u64, second: u64) {
         let [taken_at, now] = [taken_at, second].map(|at| Tick::from_nanos(at * SECOND));
-        self.algorithm.refund(
-            &mut self.state,
-            now,
-            Cost {
-                units: 1,
-                at: taken_at,
-            },
-            GiveBack::Refund,
-        );
+        let taken = Cost {
+            units: 1,
+            at: taken_at,
+        };
+        self.algorithm
+            .refund(&mut self.state, now, taken, GiveBack::Refund);
     }
 
     fn fails(&mut self, seconds: impl IntoIterator<Item = u64>) {

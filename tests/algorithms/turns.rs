@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, Costs, GiveBack, IntoAlgorithm, reserve,
+    Algorithm, AnyAlgorithm, Cost, GiveBack, IntoAlgorithm, LineCosts, reserve,
 };
 use tower_throttle::clock::Tick;
 use tower_throttle::{
@@ -93,7 +93,7 @@ fn check<A: Algorithm>(algorithm: &A, most: u64, are_equal: bool, is_exact: bool
         let costs: Vec<_> = (0..len).map(draw).collect();
         let own = costs[costs.len() - 1];
         let ahead = costs.iter().sum::<u64>() - own;
-        let expected = Costs {
+        let expected = LineCosts {
             ahead,
             own,
             are_equal,
@@ -166,7 +166,7 @@ fn a_wait_is_expected_at_least_and_at_most() {
         12,
     );
     // A cost that can never pass has no turn.
-    let never = Costs {
+    let never = LineCosts {
         ahead: 3,
         own: 13,
         are_equal: false,

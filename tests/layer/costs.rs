@@ -166,11 +166,8 @@ async fn the_cost_stays_an_estimate_until_the_last_handle_is_dropped() {
         .settle(AtEnd)
         .headers(Headers::Draft11);
     let request = Request::new((End::Body, Some(6)));
-    let response = layer
-        .layer(service_fn(serve))
-        .oneshot(request)
-        .await
-        .unwrap();
+    let service = layer.layer(service_fn(serve));
+    let response = service.oneshot(request).await.unwrap();
     let policy = response.headers()["ratelimit-policy"].to_str().unwrap();
     assert_eq!(policy, r#""default";q=10;w=60"#);
     let mut body = response.into_body();
@@ -250,11 +247,8 @@ async fn each_of_several_limits_is_told_by_its_name() {
         assert!(cost.of("requests").is_none() && cost.of("").is_none());
         Ok::<_, BoxError>(Response::new(Frames::default()))
     };
-    layer
-        .layer(service_fn(serve))
-        .oneshot(Request::new(()))
-        .await
-        .unwrap();
+    let service = layer.layer(service_fn(serve));
+    service.oneshot(Request::new(())).await.unwrap();
     assert_eq!(requests.ops(), [Op::Take(1)]);
     assert_eq!(tokens.ops(), [Op::Take(10), Op::Charge(20)]);
     assert_eq!(bytes.ops(), [Op::Take(500), Op::Refund(300, Receipt::NOW)]);
@@ -270,11 +264,8 @@ async fn what_another_limit_denies_costs_nothing() {
         .settle(AtEnd)
         .and(other);
     let request = Request::new((End::Body, Some(6)));
-    let response = layer
-        .layer(service_fn(serve))
-        .oneshot(request)
-        .await
-        .unwrap();
+    let service = layer.layer(service_fn(serve));
+    let response = service.oneshot(request).await.unwrap();
     assert_eq!(response.status(), 429);
     let given_back = [Op::Take(ESTIMATE), Op::Refund(ESTIMATE, Receipt::NOW)];
     assert_eq!(script.ops(), given_back);
@@ -292,11 +283,8 @@ async fn a_long_stream_gives_back_only_what_is_still_taken() {
         .settle(AtEnd);
     let handle = layer.handle();
     let request = Request::new((End::Body, Some(0)));
-    let response = layer
-        .layer(service_fn(serve))
-        .oneshot(request)
-        .await
-        .unwrap();
+    let service = layer.layer(service_fn(serve));
+    let response = service.oneshot(request).await.unwrap();
     clock.advance(Duration::from_secs(2));
     drop(handle.charge(&(), 50));
     assert_eq!(handle.peek_now(&(), 0).remaining(), 50);

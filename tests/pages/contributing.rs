@@ -64,7 +64,10 @@ fn the_table_of_tests_has_every_part_of_the_source_and_every_test() {
 #[test]
 fn every_test_binary_that_a_command_names_exists() {
     let mut named = BTreeSet::new();
-    for page in ["CONTRIBUTING.md", "tests/run", ".github/workflows/ci.yml"].map(read) {
+    let pages = entries("docs").filter(|name| name.ends_with(".md"));
+    let pages = pages.map(|name| format!("docs/{name}"));
+    let others = ["CONTRIBUTING.md", "tests/run", ".github/workflows/ci.yml"];
+    for page in pages.chain(others.map(str::to_owned)).map(read) {
         let words: Vec<_> = page
             .split(|c: char| c.is_whitespace() || c == '`')
             .collect();

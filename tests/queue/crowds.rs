@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use tokio_test::task;
 use tower::{Layer, ServiceExt};
 use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer};
 
@@ -83,6 +84,24 @@ async fn of_those_that_leave_at_random_none_takes_a_turn() {
     calls.sort_unstable_by_key(|call| call.0);
     let served: Vec<_> = harness.times().iter().map(|time| time.0).collect();
     assert!(calls.iter().map(|call| call.0).eq(served));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_turn_wakes_the_request_whose_turn_it_is() {
+    let bucket = LeakyBucket::new(Quota::per_second(1_000).burst(1));
+    let layer = RateLimitLayer::new(Global, bucket)
+        .queue(9)
+        .respond(AsError);
+    let service = Harness::new(&layer).service;
+    let mut calls = [(); 9].map(|()| task::spawn(service.clone().oneshot(JOB)));
+    let waits = calls.iter_mut().map(|call| call.poll().is_pending());
+    assert_eq!(waits.filter(|waits| *waits).count(), 8);
+    for turn in 1..9 {
+        pass(1).await;
+        let woken = (turn..9).filter(|at| calls[*at].is_woken());
+        assert_eq!(woken.collect::<Vec<_>>(), [turn]);
+        assert!(calls[turn].poll().is_ready());
+    }
 }
 
 /// Lets `count` requests wait on a runtime and drops it. Returns how long that computes, on this thread

@@ -4,6 +4,7 @@
 
 mod crowds;
 mod lines;
+#[cfg(all(feature = "calendar", feature = "governor"))]
 mod model;
 mod runtimes;
 mod seats;

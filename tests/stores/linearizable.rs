@@ -57,15 +57,8 @@ fn apply<A: Algorithm>(algorithm: &A, state: &mut Option<A::State>, now: Tick, o
         _ => return algorithm.peek(state, now, 0),
     };
     let taken_at = Tick::from_nanos(receipt.moment());
-    algorithm.refund(
-        state,
-        now,
-        Cost {
-            units: cost,
-            at: taken_at,
-        },
-        why,
-    );
+    let (units, at) = (cost, taken_at);
+    algorithm.refund(state, now, Cost { units, at }, why);
     algorithm.peek(state, now, 0)
 }
 

@@ -57,23 +57,19 @@ fn forgiveness_of_a_cost_of_zero_frees_nothing() {
     let clears = lockout().clear_on_success();
     let mut state = clears.fresh(Tick::ZERO);
     let _ = clears.decide(&mut state, Tick::ZERO, 3);
+    let (units, at) = (0, Tick::ZERO);
     clears.refund(
         &mut state,
         Tick::ZERO,
-        Cost {
-            units: 0,
-            at: Tick::ZERO,
-        },
+        Cost { units, at },
         GiveBack::Forgive,
     );
     assert_eq!(clears.peek(&state, Tick::ZERO, 0).remaining(), 2);
+    let (units, at) = (1, Tick::ZERO);
     clears.refund(
         &mut state,
         Tick::ZERO,
-        Cost {
-            units: 1,
-            at: Tick::ZERO,
-        },
+        Cost { units, at },
         GiveBack::Forgive,
     );
     assert_eq!(clears.peek(&state, Tick::ZERO, 0).remaining(), 5);
@@ -83,13 +79,11 @@ fn forgiveness_of_a_cost_of_zero_frees_nothing() {
     for (cost, is_blocked) in [(0, true), (1, false)] {
         let mut state = algorithm.fresh(Tick::ZERO);
         let _ = algorithm.decide(&mut state, Tick::ZERO, 1);
+        let (units, at) = (cost, Tick::ZERO);
         algorithm.refund(
             &mut state,
             Tick::ZERO,
-            Cost {
-                units: cost,
-                at: Tick::ZERO,
-            },
+            Cost { units, at },
             GiveBack::Forgive,
         );
         let _ = algorithm.decide(&mut state, Tick::ZERO, 1);

@@ -31,7 +31,7 @@
 //!
 //! # Failure
 //! If the store does not reply within the [deadline](FleetLimit::deadline), or its circuit breaker is open,
-//! New requests pass, or with [`deny_on_store_error`](super::ConcurrencyLimitLayer::deny_on_store_error) are denied. For a bound
+//! new requests pass, or with [`deny_on_store_error`](super::ConcurrencyLimitLayer::deny_on_store_error) are denied. For a bound
 //! on each machine while it is down, add a second layer with a number.
 
 mod table;

@@ -61,7 +61,7 @@ impl JsonSchema for KeySource {
 
 impl JsonSchema for Spec {
     fn schema_name() -> Cow<'static, str> {
-        "FileLimit".into()
+        "Spec".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {

@@ -6,6 +6,7 @@ use super::active::{Active, Generation, LimitGate, Listed, identity};
 use super::environment::{Environment, MakeLimiter};
 use super::key::PolicyLimiter;
 use super::keys::PolicyKeys;
+use crate::backend::IntoBackend;
 use crate::concurrency::{InFlight, IntoLimit};
 use crate::error::ConfigError;
 use crate::key::{Networks, Watched};
@@ -185,7 +186,8 @@ fn new_gate(limit: &FileLimit, store: Option<&MakeLimiter>) -> Result<LimitGate,
             (any(local.clone()), Some(local))
         }
     };
-    let mut gate = Rate::of(local.is_some(), true, limiter);
+    let queues = local.as_ref().is_none_or(<Local<_> as IntoBackend>::queues);
+    let mut gate = Rate::of(local.is_some(), queues, limiter);
     gate.rename(Some(&limit.name), &mut 0);
     Ok(LimitGate::Rate(gate, local))
 }

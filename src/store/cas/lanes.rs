@@ -92,7 +92,7 @@ struct LaneQueue<A> {
 pub(super) struct Lanes<A> {
     shards: Box<[Mutex<LaneShard<A>>]>,
     hasher: Seeded,
-    /// Of about how many keys without calls the last record is kept, or up to twice as many.
+    /// Of about how many keys without calls the last record is kept; at least one of each shard.
     cached: usize,
 }
 
@@ -125,7 +125,6 @@ impl<A> LaneQueue<A> {
 }
 
 impl<A> Lanes<A> {
-    /// Keeps the records of about `cached` keys without calls, or up to twice as many.
     pub(super) fn new(cached: usize) -> Self {
         Self {
             shards: (0..SHARDS)

@@ -52,8 +52,8 @@
 //!
 //! Machines may use different limits under one name, as in a rolling deploy. If the layout is the same, they share the
 //! value: windows, grids and logs together admit the larger limit, and buckets at most the larger burst and what the
-//! faster one refills. A refund of a cost c by a machine with the limit L, beside one with L' > L, may give back at most
-//! c (1 - L/L') that time has given back already. Another period, offset, number of cells or algorithm is another layout: together both admit at
+//! faster one refills. A refund of a cost c by a machine with the limit L, beside one with L' > L, may give back up to
+//! c (1 - L/L') too much. Another period, offset, number of cells or algorithm is another layout: together both admit at
 //! most the sum, and no key is denied because of the change. A reset concerns the layout of its limiter only.
 //!
 //! A key with a [quota of its own](crate::store::Quotas) has one value for all its quotas of one period.

@@ -21,7 +21,7 @@ use crate::store::events::RemoteMetrics;
 pub(super) struct Flight {
     pub(super) batch: Batch,
     pub(super) hashes: Vec<u64>,
-    /// What its keys have in common; `None` if others may go on with none of it.
+    /// What its keys have in common. `None`: no other batch is sent before its reply.
     pub(super) group: Option<u64>,
     /// When it was sent first.
     pub(super) begun: Tick,

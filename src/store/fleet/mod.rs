@@ -74,8 +74,8 @@
 //! # Failure
 //!
 //! A machine that does not reach the store uses what it holds, for a life at most. Then its requests fail
-//! at once with a transient error, and [`Fallback`](crate::store::Fallback) or the layer's
-//! the layer decides. What was used is reported when the store is reached again. A store that does not
+//! at once with a transient error, and [`Fallback`](crate::store::Fallback) or the
+//! layer decides. What was used is reported when the store is reached again. A store that does not
 //! keep up stretches the interval, and [`FleetLimiter::lag`] shows it. An exchange that failed is tried again after a
 //! random time, at most 50 ms at first and a second later. Only its keys wait for it, and in Redis and PostgreSQL others on
 //! the same server; a value that cannot be read concerns its key alone, until a reset. A request that cannot be decided

@@ -37,7 +37,7 @@ use crate::sync::{CachePadded, Mutex, Ordering, lock};
 /// How long a call of the store may take.
 pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(1);
 /// How long a limiter that is dropped takes to report what is left at most.
-const FLUSH_TIME: Duration = Duration::from_secs(1);
+const FLUSH_TIME: Duration = Duration::from_secs(2);
 /// How many keys a batch holds at most: a store that cannot serve a round within an interval still replies to
 /// each batch of each machine long before the deadline, and the interval stretches.
 const MAX_BATCH: usize = 100;
@@ -78,7 +78,8 @@ pub(super) struct Progress {
     urgent: Vec<u64>,
     flushes: Vec<oneshot::Sender<Result<(), StoreError>>>,
     is_closing: bool,
-    /// Whether keys have waited for the reply to a batch that was sent again.
+    /// Whether keys wait for the reply to a batch that is sent again, and whether they have waited for one that came.
+    has_skipped: bool,
     is_behind: bool,
     /// Keys that were exchanged, and batches that failed.
     pub(super) exchanged: u64,
@@ -370,6 +371,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
                 _ => progress.flights.iter().any(goes_before),
             };
             if entry.is_in_flight || is_behind {
+                progress.has_skipped = true;
                 entry.fail(&error);
                 continue;
             }
@@ -425,16 +427,20 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     async fn send_again(self: Arc<Self>, flight: Arc<Flight>) {
         let (mut flight, mut retry) = (Some(flight), RETRY[0]);
         while let Some(failed) = flight {
-            self.shared.pause(retry).await;
+            // All batches together are not sent faster than a store that is slow replies.
+            let pace = Duration::from_millis(lock(&self.progress).flights.len() as u64);
+            self.shared.pause(retry.max(pace)).await;
             flight = Arc::clone(&self).send(failed).await;
             retry = (2 * retry).min(RETRY[1]);
         }
-        lock(&self.progress).is_behind = true;
+        let mut progress = lock(&self.progress);
+        progress.is_behind |= mem::take(&mut progress.has_skipped);
+        drop(progress);
         self.wake.notify_one();
     }
 
-    /// Lets requests go on without the reply to a batch. Returns whether it has to be sent again: not if no swap was sent
-    /// that only asks for units.
+    /// Lets requests go on without the reply to a batch. Returns whether it has to be sent again: not one that only asks
+    /// for units, if none of its swaps was sent, unless its key has kept others waiting.
     fn fail(&self, flight: &Arc<Flight>, error: StoreError) -> bool {
         let mut progress = lock(&self.progress);
         progress.failed += 1;
@@ -442,7 +448,9 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         let asks = |(_, report): &(_, Report)| {
             report.epoch == 0 && report.charged + report.given_back == 0 && !report.resets
         };
-        let is_over = S::RUNS == Runs::None && is_unsent && flight.batch.keys.iter().all(asks);
+        let is_quick = MonotonicClock.now().since(flight.begun) < CALL_DEADLINE / 2;
+        let is_over = S::RUNS == Runs::None && is_unsent && is_quick;
+        let is_over = is_over && flight.batch.keys.iter().all(asks);
         if is_over {
             progress.flights.retain(|other| !Arc::ptr_eq(other, flight));
         }

@@ -8,7 +8,7 @@ use crate::acquire::OneKey;
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::{Clock, Tick};
-use crate::decision::{Costs, Decision};
+use crate::decision::{Decision, LineCosts};
 use crate::error::{StoreError, expect_valid};
 use crate::key::Key;
 use crate::quota::Quota;
@@ -51,7 +51,7 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
         Some(decision.with_receipt(Receipt::at(at.as_nanos())))
     }
 
-    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+    fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
         let at = self.shared.clock.at(at);
         self.entry(key).expected_wait(at, costs)
     }

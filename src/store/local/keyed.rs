@@ -6,7 +6,7 @@ use super::Local;
 use super::inner::{DEFAULT_CAPACITY, LocalInner};
 use crate::algorithm::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm};
 use crate::clock::{Clock, Tick};
-use crate::decision::{Costs, Decision};
+use crate::decision::{Decision, LineCosts};
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::quota::Quota;
@@ -102,7 +102,7 @@ impl<A: Algorithm> Algorithm for Keyed<A> {
         &self,
         state: &KeyedState<A>,
         at: Tick,
-        costs: Costs,
+        costs: LineCosts,
     ) -> Option<[Duration; 2]> {
         self.look(state.clone(), at, |own, state| {
             own.expected_wait(state, at, costs)

@@ -10,7 +10,7 @@ pub(super) const WINDOW: usize = 32;
 pub(super) const FINGERPRINT_BITS: u32 = 34;
 /// In the last bits of a slot: the last request was denied.
 const DENIED: u8 = 1 << 7;
-/// The same in the [`marked_tag`](Line::marked_tag).
+/// The same in the [`marked_tag`](SlotLine::marked_tag).
 pub(super) const DENIED_MARK: u64 = (DENIED as u64) << 32;
 
 #[derive(Clone)]

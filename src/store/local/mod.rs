@@ -20,7 +20,7 @@ use self::inner::{DEFAULT_CAPACITY, InUse, LocalInner};
 use self::line::tag;
 pub use self::overflow::Overflow;
 use self::table::Table;
-use crate::acquire::{Acquired, OneKey, acquire};
+use crate::acquire::{OneKey, StepResult, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::Stats;
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
@@ -346,7 +346,7 @@ impl<A: Algorithm, C: Clock> OneKey for TableEntry<'_, A, C> {
         &self.local.shared.clock
     }
 
-    fn run<T: Acquired>(
+    fn run<T: StepResult>(
         &self,
         now: Tick,
         keep: bool,

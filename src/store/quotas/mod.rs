@@ -17,7 +17,7 @@ pub use self::{limit::QuotaPerKey, lookup::Lookup};
 use super::any::{AnyDecision, AnyLimit, Fixed, any};
 use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::Tick;
-use crate::decision::{Costs, Decision};
+use crate::decision::{Decision, LineCosts};
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::{Plan, Quota};
 use crate::sync::Swap;
@@ -211,7 +211,7 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
         self.at_once(key)?.take_turn(key, cost, at)
     }
 
-    fn expected_wait(&self, key: &K, costs: Costs, at: Tick) -> Option<[Duration; 2]> {
+    fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
         self.at_once(key)?.expected_wait(key, costs, at)
     }
 

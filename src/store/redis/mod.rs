@@ -34,10 +34,10 @@
 //! Machines may use different settings under one policy name, as in a rolling deploy. If these differ in the limit
 //! alone, they share the value: windows, grids and logs together admit the larger limit, and buckets at most the larger
 //! burst and what the faster one refills. A refund of a cost c by a machine with the limit L, beside one with L' > L, may
-//! give back at most c (1 - L/L') that time has given back already. A lowered limit denies for no longer than the old one
-//! did. Another period,
-//! offset, number of cells or algorithm is another layout, and so is a log of more than 1,000 beside a smaller one:
-//! together both admit at most the sum, and no key is denied because of the change. The layout of `Gcra` is the time of a unit.
+//! give back up to c (1 - L/L') too much. A lowered limit alone denies for at most ten seconds longer than the old one did,
+//! and for what is charged under it. Another period, offset, number of cells or algorithm is another layout, and so is a log
+//! of more than 1,000 beside a smaller one: together both admit at most the sum, and no key is denied because of the change.
+//! The layout of `Gcra` is the time of a unit.
 //!
 //! A key with a [quota of its own](crate::store::Quotas) has one value for all its quotas of one period.
 //!

@@ -71,7 +71,7 @@ impl Redis {
         if self.batches() {
             match send((0..keys.len()).collect(), true).await {
                 // The server is part of a cluster, and executed nothing.
-                (_, Err(error)) if error.class == ErrorClass::CrossSlot && keys.len() > 1 => {
+                (_, Err(error)) if error.class == ErrorClass::CrossSlot => {
                     self.stop_batching();
                 }
                 sent => return script.parse(vec![sent]),
@@ -162,8 +162,9 @@ pub(super) fn numbers(reply: Value) -> Result<Vec<i64>, StoreError> {
     let Value::BulkString(bytes) = reply else {
         return Err(unexpected());
     };
-    let numbers = bytes.chunks(8).filter_map(|number| number.first_chunk());
-    Ok(numbers.map(|number| i64::from_le_bytes(*number)).collect())
+    let numbers = bytes.chunks(8).map(|number| number.first_chunk());
+    let numbers = numbers.map(|number| number.map(|bytes| i64::from_le_bytes(*bytes)));
+    numbers.collect::<Option<_>>().ok_or_else(unexpected)
 }
 
 /// What the numbers mean that come next, on `count` equal calls.

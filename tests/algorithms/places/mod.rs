@@ -2,7 +2,7 @@
 //!
 //! So the laws, which `laws` checks on plain states, hold everywhere. A place that is a backend is compared by the test
 //! kit: a table in `laws`, two machines on one store, and in `tests/servers` each server. `TRACES=100000 cargo test --release
-//! --test algorithms places` is the long run.
+//! --all-features --test algorithms places` is the long run.
 
 #[cfg(feature = "cas")]
 mod machines;

@@ -15,6 +15,7 @@ fn open(url: &str, table: &str) -> PostgreSql {
 async fn without_a_table_the_error_names_the_call_that_makes_it() {
     let server = PostgresServer::shared();
     let store = open(&server.url(), "nowhere");
+    assert!(permanent(connected(async || store.check().await).await).contains("create_table"));
     names_what_makes_its_table(&store, "nowhere", PostgreSql::create_table).await;
     store.check().await.expect("a table");
     let missing = open(&server.url(), "no_schema.limits");

@@ -159,7 +159,7 @@ async fn a_change_under_a_lowered_limit_keeps_a_key_for_as_long_as_the_larger_on
             .query(&mut server.connection())
             .expect("a time");
         // What is charged comes back at the lower rate.
-        let most = 3_600_000 + if op == Op::Charge(1) { 381_000 } else { 10_100 };
+        let most = 3_600_000 + if op == Op::Charge(1) { 371_000 } else { 10_100 };
         assert!(left > 3_500_000 && left <= most, "{op:?}: {left}");
     }
 }

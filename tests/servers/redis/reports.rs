@@ -16,24 +16,18 @@ use crate::redis::faults::command;
 use crate::redis_server::RedisServer;
 use crate::wait::{connected, until};
 
-fn limiter(url: &str, limit: u64) -> (Redis, Cas<Redis, FixedWindow>) {
+fn limiter(url: &str, limit: u64) -> Cas<Redis, FixedWindow> {
     limiter_with(Duration::from_secs(10), url, limit)
 }
 
-fn limiter_with(deadline: Duration, url: &str, limit: u64) -> (Redis, Cas<Redis, FixedWindow>) {
+fn limiter_with(deadline: Duration, url: &str, limit: u64) -> Cas<Redis, FixedWindow> {
     let redis = Redis::open(url).expect("a url").deadline(deadline);
-    let limiter = redis.limiter(
-        "reports",
-        FixedWindow::new(Quota::per_day(limit)).anchored(),
-    );
-    (redis, limiter)
+    let window = FixedWindow::new(Quota::per_day(limit)).anchored();
+    redis.limiter("reports", window)
 }
 
 /// Refuses calls until the breaker opens. Returns the last error of the server.
-async fn outage(
-    (_, limiter): &(Redis, Cas<Redis, FixedWindow>),
-    proxy: &Proxy,
-) -> Option<StoreError> {
+async fn outage(limiter: &Cas<Redis, FixedWindow>, proxy: &Proxy) -> Option<StoreError> {
     let mut last = None;
     let begun = Instant::now();
     loop {
@@ -46,7 +40,7 @@ async fn outage(
     }
 }
 
-async fn recovery((_, limiter): &(Redis, Cas<Redis, FixedWindow>), proxy: &Proxy) {
+async fn recovery(limiter: &Cas<Redis, FixedWindow>, proxy: &Proxy) {
     proxy.refuses("", 0);
     let begun = Instant::now();
     while limiter.decide(SECRET, 1).await.is_err() {
@@ -95,7 +89,7 @@ fn a_flapping_breaker_does_not_fill_the_log() {
 fn calls_batches_and_the_queue_are_measured() {
     measured(|metrics| async move {
         let server = RedisServer::start();
-        let (_redis, in_redis) = limiter(&server.url(), 1_000);
+        let in_redis = limiter(&server.url(), 1_000);
         let _ = in_redis.decide(SECRET, 1).await.expect("a decision");
         let connects = "tower_throttle_store_connects_total store=Redis outcome=ok";
         assert!((metrics.value(connects) - 1.0).abs() < 0.5);
@@ -137,7 +131,7 @@ fn cached_denials_errors_and_reconnects_are_counted() {
         // One call has no reply.
         let fleet = limiter_with(Duration::from_secs(2), &proxy.url(), 1);
         for _ in 0..3 {
-            let decided = connected(async || fleet.1.decide(SECRET, 1).await).await;
+            let decided = connected(async || fleet.decide(SECRET, 1).await).await;
             let _ = decided.expect("a decision");
         }
         let hits = metrics.value("tower_throttle_deny_cache_hits_total store=Redis");
@@ -154,19 +148,19 @@ fn cached_denials_errors_and_reconnects_are_counted() {
             &server,
             &["RPUSH", "{throttle:reports:list}anchored/86400s", "1"],
         );
-        let error = fleet.1.decide("list", 1).await.expect_err("a list");
+        let error = fleet.decide("list", 1).await.expect_err("a list");
         assert!(!error.is_transient(), "{error}");
         assert!((metrics.value(&errors("permanent")) - 1.0).abs() < 0.5);
 
         proxy.is_silent(true);
-        let error = fleet.1.decide("other", 1).await.expect_err("it is silent");
+        let error = fleet.decide("other", 1).await.expect_err("it is silent");
         assert!(error.to_string().contains("no decision within"), "{error}");
         assert!((metrics.value(&errors("timeout")) - 1.0).abs() < 0.5);
         proxy.is_silent(false);
 
         proxy.cuts_all();
         let begun = Instant::now();
-        while fleet.1.decide("another", 1).await.is_err() {
+        while fleet.decide("another", 1).await.is_err() {
             assert!(begun.elapsed() < Duration::from_secs(10), "no recovery");
         }
         let connects = "tower_throttle_store_connects_total store=Redis outcome=ok";

@@ -20,7 +20,7 @@ pub(crate) struct Fault<S> {
     pub(crate) name: String,
     pub(crate) harm: Box<dyn Fn(&mut S)>,
     pub(crate) heal: fn(&mut S),
-    has_harmed: fn(&S) -> bool,
+    pub(super) has_harmed: fn(&S) -> bool,
     /// A part of the errors of calls, if some have to fail.
     error: Option<&'static str>,
     /// What was stored before may be lost.

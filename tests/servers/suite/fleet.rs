@@ -3,7 +3,7 @@
 //!
 //! What it does not promise: the decisions of the algorithm at each moment, as a budget arrives in portions; that
 //! configurations in turn admit no more than their sum, as they share one record; a moment of each decision by
-//! the store's clock; bans, which concern lockouts, and no fleet takes these.
+//! the store's clock.
 
 use std::time::Duration;
 
@@ -213,6 +213,9 @@ async fn fault_of<S: Port, const AHEAD: bool>(fault: &Fault<S>) -> Result<(), St
             // An exchange, which may fail.
             let _ = limit.close().await;
         }
+    }
+    if !(fault.has_harmed)(&store) {
+        return Err("it harmed nothing".to_owned());
     }
     (fault.heal)(&mut store);
     // Until then the machine may know of units that the store has lost.

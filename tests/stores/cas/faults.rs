@@ -243,24 +243,12 @@ enum Broken {
     Panics,
 }
 
-impl CasStore for Broken {
-    const NAME: &'static str = "broken";
-
-    async fn load(&self, _: &str) -> Result<Loaded, StoreError> {
+impl Change<MemoryStore> for Broken {
+    async fn load(&self, _: &MemoryStore, _: &str) -> Result<Loaded, StoreError> {
         match self {
             Self::Permanent => Err(StoreError::new("wrong password", false)),
             Self::Panics => panic!("a bug of the store"),
         }
-    }
-
-    async fn swap(
-        &self,
-        _: &str,
-        _: Option<u64>,
-        _: &Value,
-        _: Duration,
-    ) -> Result<Swapped, StoreError> {
-        Ok(Swapped::Done(None))
     }
 }
 
@@ -269,11 +257,11 @@ impl CasStore for Broken {
 async fn a_mistake_is_permanent_and_opens_no_breaker() {
     let texts = [
         "wrong password",
-        "broken: the client panicked: a bug of the store",
+        "store: the client panicked: a bug of the store",
     ];
-    for (store, text) in [Broken::Permanent, Broken::Panics].into_iter().zip(texts) {
+    for (broken, text) in [Broken::Permanent, Broken::Panics].into_iter().zip(texts) {
         // A panic is slow to report.
-        let limit = builder(&store).deadline(Duration::from_secs(60));
+        let limit = builder(&Altered(MemoryStore::new(), broken)).deadline(Duration::from_secs(60));
         let limit = limit.build("api", bucket(10)).expect("a limit");
         for _ in 0..5 {
             let error = take(&limit, 1).await.expect_err("a mistake");

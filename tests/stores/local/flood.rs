@@ -218,16 +218,19 @@ fn a_key_that_could_take_nothing_is_not_evicted_before_others() {
     assert_eq!(local.peek("first", 0).remaining(), 1);
 }
 
+/// A table whose slots are all taken, each by a key that has used so much.
+fn full<A: Algorithm>(algorithm: A, used: u64) -> Local<A, ManualClock> {
+    let local = Local::new(algorithm).with_clock(ManualClock::new());
+    let local = local.capacity(1);
+    assert!((0..local.stats().slots).all(|key| local.check(&key, used).is_admitted()));
+    local
+}
+
 #[test]
 fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
     fn check<A: Algorithm>(algorithm: A) {
-        let local = Local::new(algorithm)
-            .with_clock(ManualClock::new())
-            .capacity(1);
-        for key in 0..local.stats().slots {
-            assert!(local.check(&key, 7).is_admitted());
-            assert!(local.check(&key, 5).is_denied());
-        }
+        let local = full(algorithm, 7);
+        assert!((0..local.stats().slots).all(|key| local.check(&key, 5).is_denied()));
         assert_eq!(local.check(&"new", 1).remaining(), 2);
         let stats = local.stats();
         let counts = (stats.evicted, stats.evicted_denied, stats.denied);
@@ -245,12 +248,7 @@ fn a_new_key_replaces_a_denied_key_if_all_are_being_denied() {
 #[test]
 fn a_new_key_that_is_denied_a_large_cost_evicts_no_key() {
     fn check<A: Algorithm>(algorithm: A) {
-        let local = Local::new(algorithm)
-            .with_clock(ManualClock::new())
-            .capacity(1);
-        for key in 0..local.stats().slots {
-            assert!(local.check(&key, 7).is_admitted());
-        }
+        let local = full(algorithm, 7);
         assert!(local.check(&"new", 5).is_denied());
         assert_eq!((local.stats().evicted, local.stats().denied), (0, 1));
         assert!((0..local.stats().slots).all(|key| local.peek(&key, 1).remaining() == 3));

@@ -103,31 +103,18 @@ fn quota() -> Quota {
     Quota::per(3, std::time::Duration::from_nanos(10))
 }
 
+fn check<A: Algorithm>(algorithm: &A, seed: u64) {
+    let events = record(algorithm, 4, 8, 1 + seed % 3, seed);
+    let is_right = is_linearizable(algorithm, &events);
+    assert!(is_right, "{}", crate::linearizable::shown(&events));
+}
+
 /// Shows promise 36.
 #[test]
 fn concurrent_decisions_are_linearizable() {
     for seed in 0..from_env("HISTORIES", 300) {
-        let (threads, each, keys) = (4, 8, 1 + seed % 3);
-        let bucket = TokenBucket::new(quota());
-        let events = record(&bucket, threads, each, keys, seed);
-        assert!(
-            is_linearizable(&bucket, &events),
-            "{}",
-            crate::linearizable::shown(&events)
-        );
-        let window = FixedWindow::new(quota());
-        let events = record(&window, threads, each, keys, seed);
-        assert!(
-            is_linearizable(&window, &events),
-            "{}",
-            crate::linearizable::shown(&events)
-        );
-        let log = SlidingLog::new(quota());
-        let events = record(&log, threads, each, keys, seed);
-        assert!(
-            is_linearizable(&log, &events),
-            "{}",
-            crate::linearizable::shown(&events)
-        );
+        check(&TokenBucket::new(quota()), seed);
+        check(&FixedWindow::new(quota()), seed);
+        check(&SlidingLog::new(quota()), seed);
     }
 }

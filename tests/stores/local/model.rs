@@ -53,15 +53,8 @@ fn compare<A: Algorithm>(algorithm: &A, capacity: usize, keys: u64, seed: u64) -
         let same = match random.below(12) {
             0 => {
                 local.refund(&key, cost);
-                algorithm.refund(
-                    state,
-                    now,
-                    Cost {
-                        units: cost,
-                        at: now,
-                    },
-                    GiveBack::Refund,
-                );
+                let (units, at) = (cost, now);
+                algorithm.refund(state, now, Cost { units, at }, GiveBack::Refund);
                 true
             }
             1 => local.charge(&key, cost) == algorithm.charge(state, now, cost),

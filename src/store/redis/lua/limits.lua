@@ -246,7 +246,7 @@ for index = 1, #keys do
             taken = taken + 1
         end
 
-        local kept = 0
+        local kept, linger = 0, LINGER
         for part = 1, #limits do
             local limit = limits[part]
             local at, cost, own = limit.at, limit.cost, limit.own
@@ -264,6 +264,7 @@ for index = 1, #keys do
                 keeps = reset + limit.kept
                 -- What a larger limit has used more goes when it would have gone.
                 if over > 0 and value and limit.kept == 0 then
+                    linger = 0
                     keeps = min(keeps, state[2] - now + span_of(limit, min(cost * taken, MAX_INT), 0))
                 end
             else
@@ -313,7 +314,8 @@ for index = 1, #keys do
         if op ~= PEEK and (op ~= TAKE or taken > 0) or is_set_back then
             if kept > 0 then
                 local expires = state[2]
-                if now + kept > expires then state[2] = min(now + kept + LINGER, MAX_INT) end
+                -- A refund may shorten it.
+                if now + kept > expires or op == REFUND then state[2] = min(now + kept + linger, MAX_INT) end
                 state[1] = now
                 local new = pack(format, unpack(state))
                 for log = 1, #logs do
