@@ -361,7 +361,7 @@ where
 
     #[expect(
         clippy::inline_always,
-        reason = "an admitted request takes 670 instructions instead of 756, and 35 ns instead of 40"
+        reason = "without it an admitted request of a layer takes 756 instructions, not 670, and 40 ns, not 35"
     )]
     #[inline(always)]
     fn poll_enter(&mut self, mut entering: Entering<'_>, cx: Option<&mut Context<'_>>) -> Entered {

@@ -30,7 +30,7 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
 
     #[expect(
         clippy::inline_always,
-        reason = "as for `decide_then`: an admitted request takes 872 instructions instead of 891"
+        reason = "as for `decide_then`: an admitted request of a layer takes 731 instructions, not 694"
     )]
     #[inline(always)]
     fn decide_now<T>(

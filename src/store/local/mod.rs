@@ -210,7 +210,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// Decides on a request. Returns what `done` makes of the moment and the decision. Most keys are in their home line.
     #[expect(
         clippy::inline_always,
-        reason = "without it a decision is built in memory, and the row of one key takes 1.1 to 1.9 times as long as governor"
+        reason = "without it a decision is built in memory: an admitted request of a layer takes 727 instructions, not 694"
     )]
     #[inline(always)]
     fn decide_then<K: Hash + ?Sized, T>(
