@@ -115,7 +115,7 @@ fn a_planted_bug_in_sets_and_expiry_is_caught() {
     assert_caught(caught, "a set that takes if the last limit admits");
     for (right, wrong) in [
         ("ceil((state[2] - now) / 1000) + 100", "100"),
-        ("if now + kept > expires then", "if expires == 0 then"),
+        ("if now + kept > expires or", "if expires == 0 or"),
         (
             "if keeps > kept then kept = keeps end",
             "kept = min(1, keeps)",
