@@ -326,9 +326,9 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// let both = (FixedWindow::new(Quota::per_day(1_000)), TokenBucket::new(Quota::per_second(10)));
     /// let both = both.into_algorithm();
     /// let mut state = both.fresh(now);
-    /// both.begin_with(&mut state, now, 600);
+    /// both.begin_with(&mut state, now, 995);
     /// assert_eq!(both.peek(&state, now, 1).remaining(), 0, "of the bucket");
-    /// assert_eq!(both.peek(&state, later, 1).remaining(), 399, "of the window");
+    /// assert_eq!(both.peek(&state, later, 1).remaining(), 5, "of the window");
     /// ```
     fn begin_with(&self, state: &mut Self::State, now: Tick, used: u64) {
         let left = self.peek(state, now, 0).remaining();
