@@ -1,7 +1,6 @@
 //! One limit on a store that several machines share: what holds in every store.
 
 use std::{
-    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,9 +15,7 @@ use tower_throttle::store::Backend;
 use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
 use tower_throttle::{AsError, Global, Quota, TokenBucket};
 
-/// Tells a process which server to use.
-const SERVER: &str = "TOWER_THROTTLE_TEST_SERVER";
-const TASKS: u64 = 16;
+const TASKS: usize = 32;
 const CALLS: u64 = 10;
 
 /// A bucket that gains nothing during a test, as one machine of several.
@@ -29,12 +26,13 @@ fn machine<S: CasStore>(store: S, limit: u64) -> Cas<S, TokenBucket> {
     builder.build("shared", bucket).expect("a limit")
 }
 
-/// The calls of one process: its tasks share two limiters.
-async fn calls_of_one_process<S: CasStore>(stores: [S; 2], limit: u64) -> u64 {
+/// Machines that have a connection each admit exactly the limit.
+pub(crate) async fn machines_admit_exactly<S: CasStore>(limit: u64, stores: [S; 4]) {
+    assert!(limit < TASKS as u64 * CALLS, "more calls than the limit");
     let machines = stores.map(|store| machine(store, limit));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let machine = machines[usize::from(task % 2 == 0)].clone();
+        let machine = machines[task % 4].clone();
         tasks.spawn(async move {
             let mut admitted = 0;
             for _ in 0..CALLS {
@@ -44,49 +42,7 @@ async fn calls_of_one_process<S: CasStore>(stores: [S; 2], limit: u64) -> u64 {
             admitted
         });
     }
-    tasks.join_all().await.into_iter().sum()
-}
-
-/// The body of a process, if it is one. `open` makes a store on the server.
-pub(crate) fn run_process<S: CasStore>(limit: u64, open: impl Fn(&str) -> S) {
-    let Ok(server) = std::env::var(SERVER) else {
-        return;
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let stores = [open(&server), open(&server)];
-    let admitted = runtime.block_on(calls_of_one_process(stores, limit));
-    println!("admitted {admitted}");
-}
-
-/// Two processes that call the test `body` admit exactly the limit.
-pub(crate) fn two_processes_admit_exactly(limit: u64, server: &str, body: &str) {
-    assert!(
-        limit < 2 * TASKS * CALLS,
-        "more calls than the limit admits"
-    );
-    let program = std::env::current_exe().expect("this test");
-    let processes = [(); 2].map(|()| {
-        Command::new(&program)
-            .args([body, "--exact", "--ignored", "--nocapture"])
-            .env(SERVER, server)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts")
-    });
-    let mut admitted = 0;
-    for process in processes {
-        let output = process.wait_with_output().expect("it ends");
-        assert!(output.status.success());
-        let text = String::from_utf8(output.stdout).expect("text");
-        let count = text.split("admitted ").nth(1).expect("a count");
-        let count = count.split_whitespace().next().expect("a count");
-        admitted += count.parse::<u64>().expect("a number");
-    }
-    assert_eq!(admitted, limit);
+    assert_eq!(tasks.join_all().await.into_iter().sum::<u64>(), limit);
 }
 
 /// A decision costs one round trip after the first one, and a denial writes nothing.

@@ -11,7 +11,7 @@ const LIMIT: u64 = 200;
 fn open(node: &str) -> Cassandra {
     let builder = SessionBuilder::new().known_node(node);
     let store = Cassandra::with_builder(builder.user("cassandra", "cassandra"));
-    store.table("test.processes").expect("a name")
+    store.table("test.machines").expect("a name")
 }
 
 crate::suite::check_machines!(

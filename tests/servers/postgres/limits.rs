@@ -13,7 +13,7 @@ const LIMIT: u64 = 200;
 
 fn open(url: &str) -> PostgreSql {
     let store = PostgreSql::open(url).expect("a URL");
-    store.table("processes").expect("a name")
+    store.table("machines").expect("a name")
 }
 
 crate::suite::check_machines!(LIMIT, store, open, PostgresServer::url);

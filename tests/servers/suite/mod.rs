@@ -119,24 +119,16 @@ macro_rules! check_way {
 }
 pub(crate) use check_way;
 
-/// What machines and processes on one database do. `store` makes one with a table, and `open` one of another process.
+/// What machines on one database do. `store` makes one with a table, and `open` one of another machine.
 macro_rules! check_machines {
     ($limit:expr, $store:path, $open:path, $address:path $(, $ignored:meta)?) => {
-        #[test]
-        #[ignore = "started by the test below"]
-        fn one_process() {
-            crate::shared_limit::run_process($limit, $open);
-        }
-
         /// Shows promise 83.
         $(#[$ignored])?
-        #[test]
-        fn two_processes_admit_exactly_the_limit() {
-            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            let (server, _) = runtime.block_on($store("processes"));
-            let body = concat!(module_path!(), "::one_process");
-            let (_, body) = body.split_once("::").expect("a module of this program");
-            crate::shared_limit::two_processes_admit_exactly($limit, &$address(&server), body);
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn machines_with_connections_of_their_own_admit_exactly_the_limit() {
+            let (server, _) = $store("machines").await;
+            let stores = [(); 4].map(|()| $open(&$address(&server)));
+            crate::shared_limit::machines_admit_exactly($limit, stores).await;
         }
 
         /// Shows promise 360.

@@ -437,6 +437,13 @@ async fn machines_have_the_only_permit_in_turn() {
     );
 }
 
+/// Shows promise 365.
+#[tokio::test(start_paused = true)]
+async fn each_of_64_machines_has_the_only_permit_within_ten_seconds() {
+    let served = served_in::<64>(10 * SECOND, 1).await;
+    assert!(served.iter().all(|served| *served > 0), "{served:?}");
+}
+
 /// Shows promise 360.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_leaves_while_it_waits_takes_no_permit() {
