@@ -7,6 +7,7 @@ use tower_throttle::store::{cas::Cas, redis::Redis};
 
 use crate::proxy::{Protocol, Proxy};
 use crate::redis_server::RedisServer;
+use crate::suite::fleet::fault_of_many;
 use crate::suite::vectors::Replay;
 use crate::suite::{Fault, Servers, Store, usual};
 
@@ -100,6 +101,16 @@ impl crate::suite::fleet::Port for BehindProxy {
 crate::suite::check!(BehindProxy);
 
 crate::suite::fleet::check_fleet!(super::BehindProxy);
+
+/// Shows promises 200, 201.
+#[test]
+fn machines_that_start_together_admit_the_limit() {
+    for machines in [8, 64] {
+        assert_eq!(fault_of_many::<BehindProxy, false>(machines), None);
+        assert_eq!(fault_of_many::<BehindProxy, true>(machines), None);
+    }
+}
+
 crate::suite::check_vectors!(BehindProxy);
 
 fn limiter(

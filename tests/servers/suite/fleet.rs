@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::CasStore;
 use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter};
@@ -37,14 +38,14 @@ pub(crate) trait Port: Store {
 type Of<S, const AHEAD: bool> = FleetLimiter<<S as Port>::Port, AnyAlgorithm, AHEAD>;
 
 fn limit<S: Port, const AHEAD: bool>(
-    store: &S,
+    port: S::Port,
     policy: &str,
     algorithm: AnyAlgorithm,
-    deadline: Duration,
+    [interval, deadline]: [Duration; 2],
 ) -> Of<S, AHEAD> {
     // What a machine holds does not lapse during a fault.
-    let builder = FleetBuilder::new(store.port())
-        .interval(INTERVAL)
+    let builder = FleetBuilder::new(port)
+        .interval(interval)
         .life(2 * PATIENCE);
     let built = builder.deadline(deadline).build(policy, algorithm);
     built.expect("a limit")
@@ -108,7 +109,7 @@ fn equal(what: &str, found: u64, expected: u64) -> Result<(), String> {
 
 fn limit_of<S: Port, const AHEAD: bool>(store: &S, policy: &str) -> Of<S, AHEAD> {
     let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per(LIMIT, PERIOD)));
-    limit(store, policy, bucket, PATIENCE)
+    limit::<S, AHEAD>(store.port(), policy, bucket, [INTERVAL, PATIENCE])
 }
 
 /// One machine admits the limit, and no more.
@@ -128,7 +129,8 @@ pub(crate) fn total<S: Port, const AHEAD: bool>() -> Option<String> {
     block_on(async {
         for (number, algorithm) in all.into_iter().enumerate() {
             let policy = format!("total-{number}");
-            let limit = limit::<S, AHEAD>(&store, &policy, algorithm.clone(), PATIENCE);
+            let times = [INTERVAL, PATIENCE];
+            let limit = limit::<S, AHEAD>(store.port(), &policy, algorithm.clone(), times);
             let found = taken(&store, &limit, LIMIT).await;
             let found = found.and_then(|taken| equal("in all", taken, LIMIT));
             if let Err(found) = found {
@@ -198,49 +200,92 @@ pub(crate) fn close<S: Port, const AHEAD: bool>() -> Option<String> {
     block_on(close_of::<S, AHEAD>(S::start())).err()
 }
 
-async fn fault_of<S: Port, const AHEAD: bool>(fault: &Fault<S>) -> Result<(), String> {
+/// Of machines that start together, of which every other one has a longer interval.
+async fn fault_of<S: Port, const AHEAD: bool>(
+    fault: &Fault<S>,
+    machines: u32,
+) -> Result<(), String> {
     let mut store = S::start();
-    let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per(2 * LIMIT, PERIOD)));
-    let limit: Of<S, AHEAD> = limit(&store, "chaos", bucket, Duration::from_millis(500));
-    let before = take(&store, &limit, LIMIT / 2).await?.len() as u64;
+    let (port, most) = (store.port(), u64::from(10 * machines).max(2 * LIMIT));
+    let bucket = AnyAlgorithm::new(TokenBucket::new(Quota::per(most, PERIOD)));
+    let machine = |number| {
+        let interval = INTERVAL * machines.div_ceil(16) * (1 + 4 * (number % 2));
+        let times = [interval, Duration::from_millis(500)];
+        limit::<S, AHEAD>(port.clone(), "chaos", bucket.clone(), times)
+    };
+    let mut fleet: Vec<_> = (0..machines).map(machine).collect();
+    let first = most / 4 / u64::from(machines);
+    let taking = fleet.iter().map(|limit| take(&store, limit, first));
+    let mut before = 0;
+    for taken in join_all(taking).await {
+        before += taken?.len() as u64;
+    }
     (fault.harm)(&mut store);
     let mut during = 0;
     for round in 0..9 {
-        let call = tokio::time::timeout(PATIENCE, limit.decide("key", 1)).await;
-        let decision = call.map_err(|_| "a call did not end by its deadline")?;
-        during += u64::from(decision.is_ok_and(|decision| decision.is_admitted()));
+        let calls = fleet
+            .iter()
+            .map(|limit| timeout(PATIENCE, limit.decide("key", 1)));
+        for call in join_all(calls).await {
+            let decision = call.map_err(|_| "a call did not end by its deadline")?;
+            during += u64::from(decision.is_ok_and(|decision| decision.is_admitted()));
+        }
         if round % 3 == 2 {
             // An exchange, which may fail.
-            let _ = limit.close().await;
+            join_all(fleet.iter().map(FleetLimiter::close)).await;
         }
     }
     if !(fault.has_harmed)(&store) {
         return Err("it harmed nothing".to_owned());
     }
     (fault.heal)(&mut store);
-    // Until then the machine may know of units that the store has lost.
-    closed::<S, AHEAD>(&limit).await?;
     // What a server has forgotten can be taken again.
     let forgotten = if fault.loses_states {
         before + during
     } else {
         0
     };
-    let after = taken(&store, &limit, 2 * LIMIT + forgotten).await?;
-    let sum = before + during + after;
-    if !(2 * LIMIT..=2 * LIMIT + forgotten).contains(&sum) {
-        return Err(format!("{sum} admitted of {} and {forgotten}", 2 * LIMIT));
+    let mut sum = before + during;
+    for _ in 0..2 {
+        // Until then a machine may know of units that the store has lost.
+        for is_closed in join_all(fleet.iter().map(closed::<S, AHEAD>)).await {
+            is_closed?;
+        }
+        let taking = fleet
+            .iter()
+            .map(|limit| taken(&store, limit, most + forgotten));
+        for taken in join_all(taking).await {
+            sum += taken?;
+        }
+        // One that is new takes what the others give back in the end.
+        fleet.push(machine(0));
+    }
+    if !(most..=most + forgotten).contains(&sum) {
+        return Err(format!("{sum} admitted of {most} and {forgotten}"));
     }
     Ok(())
 }
 
-/// The limit is admitted, and no more, without a fault and under each.
-pub(crate) fn fault<S: Port, const AHEAD: bool>() -> Option<String> {
-    let (none, faults) = (Fault::new("no fault", |_: &mut S| {}, |_| {}), S::faults());
-    [none].iter().chain(&faults).find_map(|fault| {
-        let found = block_on(fault_of::<S, AHEAD>(fault));
+/// What is wrong without a fault, or under each of these.
+fn fault_of_any<S: Port, const AHEAD: bool>(faults: &[Fault<S>], machines: u32) -> Option<String> {
+    let none = Fault::new("no fault", |_: &mut S| {}, |_| {});
+    [none].iter().chain(faults).find_map(|fault| {
+        let found = block_on(fault_of::<S, AHEAD>(fault, machines));
         found.err().map(|found| format!("{}: {found}", fault.name))
     })
+}
+
+/// The limit is admitted, and no more, without a fault and under each.
+pub(crate) fn fault<S: Port, const AHEAD: bool>() -> Option<String> {
+    fault_of_any::<S, AHEAD>(&S::faults(), 1)
+}
+
+/// So is that of many machines, also if the store stops for a while or loses its values.
+pub(crate) fn fault_of_many<S: Port, const AHEAD: bool>(machines: u32) -> Option<String> {
+    let mut faults = S::faults();
+    faults.retain(|fault| ["stopped", "FLUSHALL"].contains(&&*fault.name));
+    assert_eq!(faults.len(), 2);
+    fault_of_any::<S, AHEAD>(&faults, machines)
 }
 
 /// The tests of both kinds of a fleet over one store.
