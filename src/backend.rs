@@ -113,10 +113,11 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     }
 
     /// How long after `at` a request of `cost` takes its turn behind others: at least and at most. `None` if it never
-    /// can, or if that is not known without I/O.
+    /// can, or if that is not known without I/O. By default as if there were no others.
     fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
-        let _ = (key, costs, at);
-        None
+        let _ = at;
+        let alone = self.current_decision(key, costs.own)?;
+        alone.until_admitted().map(|wait| [wait; 2])
     }
 
     /// Applies `op` without awaiting it, for the refund of a cancelled request.

@@ -71,7 +71,8 @@ pub enum Verdict {
 }
 
 impl Decision {
-    /// The largest cost that would be admitted now.
+    /// The largest cost that would be admitted now. A bucket with a [`debt`](crate::TokenBucket::debt) and a
+    /// [`WarmUp`](crate::WarmUp) admit a larger one too.
     #[inline]
     pub const fn remaining(&self) -> u64 {
         self.remaining.dividend / self.remaining.divisor.get()

@@ -197,7 +197,7 @@ macro_rules! operations {
             /// What was used under another kind of algorithm is charged to a fresh state.
             fn rescale(&self, state: &mut AnyState, from: &Self, now: Tick) {
                 if !self.0.rescale(from.used(state), &*from.0, now) {
-                    *state = used_as(self, &Algorithm::peek(from, state, now, 0), now);
+                    *state = used_as(self, Algorithm::units_used(from, state, now), now);
                 }
             }
 
@@ -229,6 +229,7 @@ operations! {
     fn peek(now: Tick, cost: u64) -> Decision;
     fn peek_within(now: Tick, cost: u64, max_wait: Duration) -> Decision;
     fn expected_wait(at: Tick, costs: LineCosts) -> Option<[Duration; 2]>;
+    fn units_used(now: Tick) -> u64;
     fn forgettable_at() -> Tick;
     change:
     fn decide(now: Tick, cost: u64) -> Decision;

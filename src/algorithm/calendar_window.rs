@@ -180,7 +180,7 @@ impl Algorithm for CalendarWindow {
 
     fn rescale(&self, state: &mut WindowState, from: &Self, now: Tick) {
         if (self.anchor, &self.calendar) != (from.anchor, &from.calendar) {
-            *state = used_as(self, &from.peek(state, now, 0), now);
+            *state = used_as(self, from.units_used(state, now), now);
         }
     }
 

@@ -48,7 +48,7 @@ impl Capabilities {
     /// Whether a request can [book](super::reserve) a turn in one of its limits.
     #[inline]
     pub(crate) const fn books_turns(self) -> bool {
-        matches!(self.turns, Turns::Booked)
+        matches!(self.turns, Turns::Booked | Turns::Steps(_))
     }
 
     /// Those of two limits that decide together.

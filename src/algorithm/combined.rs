@@ -158,6 +158,12 @@ impl<P: Each> Algorithm for All<P> {
         owed.max().unwrap_or_default()
     }
 
+    fn units_used(&self, state: &P::State, now: Tick) -> u64 {
+        let used = self.parts.each(state);
+        let used = used.map(|(part, state)| part.units_used(state, now));
+        used.max().unwrap_or_default()
+    }
+
     fn begin_with(&self, state: &mut P::State, now: Tick, used: u64) {
         for (part, state) in self.parts.each_mut(state) {
             part.begin_with(state, now, used);

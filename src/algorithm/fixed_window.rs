@@ -145,7 +145,7 @@ impl Algorithm for FixedWindow {
 
     fn rescale(&self, state: &mut WindowState, from: &Self, now: Tick) {
         if (self.anchored, self.grid) != (from.anchored, from.grid) {
-            *state = used_as(self, &from.peek(state, now, 0), now);
+            *state = used_as(self, from.units_used(state, now), now);
         }
     }
 

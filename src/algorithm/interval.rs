@@ -251,10 +251,4 @@ mod tests {
         let span = ExactNanos { ns, fraction };
         assert_eq!(interval.convert(span, &interval), span);
     }
-
-    #[test]
-    fn a_moment_with_a_fraction_is_over_at_the_next_nanosecond() {
-        let moment = |fraction| ExactNanos { ns: 5, fraction };
-        assert_eq!((moment(0).ceil(), moment(1).ceil()), (5, 6));
-    }
 }

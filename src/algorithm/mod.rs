@@ -281,7 +281,7 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// How long after `at` a request takes its cost, if others go before it: at least and at most. `None` if it never
     /// can.
     ///
-    /// Both are the same for buckets, and for windows and logs if all costs are equal and fill the limit, as costs of 1
+    /// Both are the same for buckets without steps, and for windows and logs if all costs are equal and fill the limit, as costs of 1
     /// do. A request goes neither before the first nor after the second. Of an algorithm of your own, that holds if a
     /// request goes within a period of the one before it.
     ///
@@ -314,6 +314,13 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// Counts `cost` as admitted, even if that exceeds the limit. Returns how long until the
     /// resulting debt, if any, is paid.
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration;
+
+    /// How much of the limit is used, and of a set the most of one limit: what another kind of limit
+    /// [begins with](Self::begin_with).
+    fn units_used(&self, state: &Self::State, now: Tick) -> u64 {
+        let looked = self.peek(state, now, 0);
+        looked.limit.saturating_sub(looked.remaining())
+    }
 
     /// Charges a fresh state with what was used of another limit, at most with all that it has. In a set each limit is
     /// charged so.
@@ -408,14 +415,10 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A fresh state of which as much is used as of another one, of which this is the decision: at most all.
-fn used_as<A: Algorithm>(algorithm: &A, before: &Decision, now: Tick) -> A::State {
+/// A fresh state of which so much is used: at most all.
+fn used_as<A: Algorithm>(algorithm: &A, used: u64, now: Tick) -> A::State {
     let mut state = algorithm.fresh(now);
-    algorithm.begin_with(
-        &mut state,
-        now,
-        before.limit.saturating_sub(before.remaining()),
-    );
+    algorithm.begin_with(&mut state, now, used);
     state
 }
 

@@ -249,7 +249,7 @@ impl Algorithm for SlidingGrid {
 
     fn rescale(&self, state: &mut SlidingGridState, from: &Self, now: Tick) {
         if self.grid != from.grid || self.counted() != from.counted() {
-            *state = used_as(self, &from.peek(state, now, 0), now);
+            *state = used_as(self, from.units_used(state, now), now);
         }
     }
 

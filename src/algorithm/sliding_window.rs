@@ -246,7 +246,7 @@ impl Algorithm for SlidingWindow {
 
     fn rescale(&self, state: &mut SlidingWindowState, from: &Self, now: Tick) {
         if self.grid != from.grid {
-            *state = used_as(self, &from.peek(state, now, 0), now);
+            *state = used_as(self, from.units_used(state, now), now);
         }
     }
 

@@ -191,16 +191,10 @@ impl TokenBucket {
         steps.saturating_mul(self.step).saturating_sub(since)
     }
 
-    fn of_quota(&self, quota: Quota) -> Self {
-        let bucket = Bucket {
-            debt: self.bucket.debt,
-            ..Bucket::new(&quota)
-        };
-        Self {
-            quota,
-            bucket,
-            ..*self
-        }
+    fn of_quota(mut self, quota: Quota) -> Self {
+        let debt = self.bucket.debt;
+        (self.quota, self.bucket) = (quota, Bucket::new(&quota));
+        self.debt(debt)
     }
 
     fn decide_in_steps(
@@ -235,7 +229,14 @@ impl Algorithm for TokenBucket {
 
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        Capabilities::with_turns(Turns::Booked)
+        let longest = |step: u64| {
+            let most = self.bucket.capacity.saturating_add(self.bucket.debt);
+            step.saturating_add(self.bucket.interval.time_for(most).ceil())
+        };
+        Capabilities::with_turns(match self.step {
+            0 => Turns::Booked,
+            step => Turns::Steps(longest(step)),
+        })
     }
 
     /// Without a list of the settings: a key may have a quota of its own.
@@ -279,10 +280,8 @@ impl Algorithm for TokenBucket {
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
-        let cost = Cost {
-            units: cost.units,
-            at: self.refilled_at(cost.at),
-        };
+        let at = self.refilled_at(cost.at);
+        let cost = Cost { at, ..cost };
         self.bucket.refund(state, self.refilled_at(now), cost, why);
     }
 

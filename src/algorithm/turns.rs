@@ -17,6 +17,8 @@ pub(crate) enum Turns {
     Repeat(u64),
     /// A [`charge`](Algorithm::charge) makes later requests wait: a turn can be booked.
     Booked,
+    /// The same, but what time returns is lost if there is no room for it: in a line they follow as in [`Vary`](Self::Vary).
+    Steps(u64),
 }
 
 /// What [`Algorithm::expected_wait`] returns.
@@ -68,7 +70,7 @@ pub(super) fn expected_wait<A: Algorithm>(
             };
             Some([least, most])
         }
-        Turns::Vary(longest) => {
+        Turns::Vary(longest) | Turns::Steps(longest) => {
             let longest = longest.max(nanos(algorithm.quota().period()));
             let most = Duration::from_nanos(longest.saturating_mul(costs.ahead));
             let most = own.reset_after.saturating_add(most);

@@ -100,29 +100,3 @@ impl Outcome {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-
-    /// Counters lose no request.
-    #[test]
-    fn counts_of_all_threads_are_summed() {
-        let counters = Counters::default();
-        thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    for _ in 0..1_000 {
-                        counters.count(Outcome::Admitted);
-                        counters.count(Outcome::Denied);
-                    }
-                });
-            }
-        });
-        let counts = counters.read();
-        assert_eq!((counts.admitted, counts.denied), (8_000, 8_000));
-        assert_eq!((counts.waited, counts.skipped), (0, 0));
-    }
-}

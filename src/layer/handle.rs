@@ -264,7 +264,8 @@ impl<K, A: Algorithm, C: Clock> Handle<K, Local<A, C>> {
     /// Changes the quota for all keys. What they have used stays used, and response headers state
     /// the new quota from now on.
     ///
-    /// Requests that wait keep their position and go at the new pace.
+    /// Requests that wait keep their position and go at the new pace. Another layer that has a clone of the same table
+    /// decides by the new quota, but its headers state the old one: clone the layer, not the table.
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};

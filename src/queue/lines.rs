@@ -174,6 +174,9 @@ impl Lines {
             }
             if costs.ahead == 0 {
                 own.plan = now.plus(wait.max(NANO));
+            } else if wait.is_zero() {
+                // The limit of the key has become another one, and passes all of them.
+                own.plan = own.plan.min(now);
             }
             Joined::Waits(own.line.push(new, order, until), wait)
         });

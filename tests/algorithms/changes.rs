@@ -80,6 +80,9 @@ fn each_limit_of_a_set_is_charged_what_was_used_and_at_most_all() {
         to.rescale(&mut state, &from, at(7));
         assert!(to.peek(&state, at(7), 1).is_denied());
         assert_eq!(to.peek(&state, at(1_000_000_007), 0).remaining(), 399);
+        // Back again: the bucket is empty, and is not the limit of which most is used.
+        from.rescale(&mut state, &to, at(7));
+        assert_eq!(from.peek(&state, at(7), 0).remaining(), 400);
     }
 }
 

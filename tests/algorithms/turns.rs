@@ -110,7 +110,7 @@ fn check<A: Algorithm>(algorithm: &A, most: u64, are_equal: bool, is_exact: bool
     seeds(100).filter(|seed| later(*seed)).count()
 }
 
-/// It is exact for buckets, and for windows and logs if the costs fill them.
+/// It is exact for buckets without steps, and for windows and logs if the costs fill them.
 ///
 /// Shows promise 61.
 #[test]
@@ -133,6 +133,12 @@ fn a_wait_is_expected_at_least_and_at_most() {
     bucket(&TokenBucket::new(quota.burst(4)), 4);
     bucket(&TokenBucket::new(quota.burst(1)).debt(3), 4);
     bucket(&LeakyBucket::new(quota), 12);
+    for ms in [100, 1_000] {
+        let step = Duration::from_millis(ms);
+        let bucket = TokenBucket::new(quota.burst(4)).refill_every(step);
+        check(&bucket, 1, true, true);
+        other(&bucket.debt(6), 10);
+    }
     bucket(&WarmUp::new(quota, Duration::from_secs(3)), 12);
     #[cfg(feature = "governor")]
     for burst in [1, 12] {

@@ -574,3 +574,22 @@ async fn a_charge_over_a_store_is_made_although_the_quota_is_not_known_yet() {
         assert!(plans.last_error().is_some());
     }
 }
+
+/// Shows promises 352, 601.
+#[tokio::test(start_paused = true)]
+async fn a_plan_without_a_limit_lets_those_that_wait_go_on() {
+    let plan = Arc::new(Mutex::new(Plan::Default));
+    let known = Arc::clone(&plan);
+    let limit = TokenBucket::new(Quota::per_day(1));
+    let limits = Quotas::new(limit, move |_: &u8| *known.lock().unwrap());
+    let layer = RateLimitLayer::new(|key: &u8| *key, limits)
+        .queue(5)
+        .respond(tower_throttle::AsError);
+    let service = layer.layer(service_fn(async |_: u8| Ok::<_, BoxError>(())));
+    let mut calls = [(); 3].map(|()| tokio_test::task::spawn(service.clone().oneshot(1)));
+    let ready = calls.each_mut().map(|call| call.poll().is_ready());
+    assert_eq!(ready, [true, false, false]);
+    *plan.lock().unwrap() = Plan::Unlimited;
+    assert!(service.oneshot(1).await.is_ok());
+    assert!(calls[2].is_woken());
+}
