@@ -1,43 +1,11 @@
-//! Combined limits return for each operation what follows from their parts.
-
-use std::time::Duration;
+//! The numbers of limits that decide together.
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm};
 use tower_throttle::clock::Tick;
-use tower_throttle::{All, FixedWindow, Quota, TokenBucket};
-
-const SECOND: Duration = Duration::from_secs(1);
+use tower_throttle::{All, Quota, TokenBucket};
 
 fn at(ns: u64) -> Tick {
     Tick::from_nanos(ns)
-}
-
-/// Shows promise 16.
-#[test]
-fn figures_are_those_of_the_limit_with_the_least_remaining_share() {
-    let pair = (
-        TokenBucket::new(Quota::per_second(2)),
-        FixedWindow::new(Quota::per_day(1_000)),
-    )
-        .into_algorithm();
-    let mut state = pair.fresh(at(0));
-    let first = pair.decide(&mut state, at(0), 1);
-    assert_eq!((first.policy, first.remaining()), (0, 1));
-    let second = pair.decide(&mut state, at(0), 1);
-    assert_eq!((second.policy, second.limit, second.remaining()), (0, 2, 0));
-    assert_eq!(second.reset_after, SECOND);
-    // 400 of 1,000 left for the day is a smaller share than 1 of 2 left for the second.
-    pair.parts().1.charge(&mut state.1, at(0), 598);
-    let third = pair.decide(&mut state, at(1_000_000_000), 1);
-    assert_eq!((third.policy, third.remaining()), (1, 399));
-    assert_eq!(third.reset_after, Duration::from_secs(86_399));
-    // A denial reports the limit to wait for.
-    pair.parts().1.charge(&mut state.1, at(1_000_000_000), 399);
-    let denied = pair.decide(&mut state, at(1_000_000_000), 1);
-    assert!(denied.is_denied());
-    assert_eq!((denied.policy, denied.limit), (1, 1_000));
-    assert_eq!(denied.retry_after, Some(Duration::from_secs(86_399)));
-    assert_eq!(denied.reset_after, Duration::from_secs(86_399));
 }
 
 /// Shows promise 16.

@@ -86,16 +86,9 @@ async fn withstands<A: Adaptive>(algorithm: impl Fn() -> A, attack: (u32, Job)) 
 
 /// Shows promise 610.
 #[tokio::test(start_paused = true)]
-async fn a_few_slow_or_stuck_requests_do_not_lower_gradient2_for_the_others() {
+async fn a_few_slow_or_stuck_requests_do_not_lower_the_limit_for_the_others() {
     for attack in ATTACKS {
         assert!(withstands(Gradient2::new, attack).await, "{attack:?}");
-    }
-}
-
-/// Shows promise 610.
-#[tokio::test(start_paused = true)]
-async fn a_few_slow_or_stuck_requests_do_not_lower_aimd_for_the_others() {
-    for attack in ATTACKS {
         // It rises by one per second.
         let aimd = || Aimd::new(MS * 150).start_at(100);
         assert!(withstands(aimd, attack).await, "{attack:?}");

@@ -7,7 +7,6 @@ mod compile_fail;
 mod gcra;
 mod operator;
 mod pacer;
-mod readme;
 mod refused;
 mod stream;
 mod vectors;

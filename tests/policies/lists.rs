@@ -2,12 +2,14 @@
 
 use tower_throttle::policy::{PolicyFile, PolicyLayer};
 
-use crate::support::{Folder, environment, file};
+use test_support::folder::Folder;
+
+use crate::support::{environment, file};
 
 const DENIES: &str = "[lists.bad]\nfile = \"list\"\n[[deny]]\nlist = \"bad\"\n";
 
 fn error(folder: &Folder) -> String {
-    let environment = environment().folder(&folder.0);
+    let environment = environment().folder(&**folder);
     PolicyLayer::new(file(DENIES), environment)
         .unwrap_err()
         .to_string()

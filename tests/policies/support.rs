@@ -1,10 +1,6 @@
 //! An application behind the limits of a file.
 
-use std::{
-    fs,
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-};
+use std::net::{IpAddr, SocketAddr};
 
 use axum::{Router, body::Body, extract::Request, response::Response};
 use http::StatusCode;
@@ -130,26 +126,4 @@ pub(crate) fn without_address(path: &str) -> Request {
 pub(crate) fn with(mut request: Request, name: &'static str, value: &str) -> Request {
     request.headers_mut().insert(name, value.parse().unwrap());
     request
-}
-
-/// A folder of its own that is removed at the end.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("throttle-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) {
-        fs::write(self.0.join(name), text).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

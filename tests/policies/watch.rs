@@ -11,7 +11,9 @@ use std::{
 
 use tower_throttle::policy::{Environment, PolicyLayer};
 
-use crate::support::{Folder, file, limit};
+use test_support::folder::Folder;
+
+use crate::support::{file, limit};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -41,12 +43,12 @@ impl Watched {
         mut after: impl FnMut() + Send + 'static,
     ) -> Self {
         let folder = Folder::new(name);
-        make(&folder.0);
-        let text = fs::read_to_string(folder.0.join("policies.toml")).unwrap();
+        make(&folder);
+        let text = fs::read_to_string(folder.join("policies.toml")).unwrap();
         let text = text.trim_start_matches("version = 1\n");
-        let layer = PolicyLayer::new(file(text), Environment::new().folder(&folder.0)).unwrap();
+        let layer = PolicyLayer::new(file(text), Environment::new().folder(&*folder)).unwrap();
         let (sender, reports) = channel();
-        let path = folder.0.join("policies.toml");
+        let path = folder.join("policies.toml");
         let watching = layer.handle().watch(path, move |report| {
             let report = report.map(|reloaded| reloaded.changed);
             let _ = sender.send(report.map_err(|error| error.to_string()));
@@ -77,10 +79,10 @@ impl Watched {
 fn a_file_that_is_replaced_or_edited_is_loaded() {
     let write = |folder: &Path| fs::write(folder.join("policies.toml"), text(5)).unwrap();
     let watched = Watched::new("edits", write);
-    let path = watched.folder.0.join("policies.toml");
+    let path = watched.folder.join("policies.toml");
     fs::write(&path, text(6)).unwrap();
     watched.expect_change();
-    let aside = watched.folder.0.join("new");
+    let aside = watched.folder.join("new");
     fs::write(&aside, text(7)).unwrap();
     fs::rename(aside, &path).unwrap();
     watched.expect_change();
@@ -95,14 +97,14 @@ fn a_file_that_is_replaced_or_edited_is_loaded() {
 fn a_folder_that_vanishes_keeps_the_limits_and_is_watched_when_it_returns() {
     let write = |folder: &Path| fs::write(folder.join("policies.toml"), text(5)).unwrap();
     let watched = Watched::new("vanishes", write);
-    let aside = watched.folder.0.with_extension("aside");
+    let aside = watched.folder.with_extension("aside");
     let _ = fs::remove_dir_all(&aside);
-    fs::rename(&watched.folder.0, &aside).unwrap();
+    fs::rename(&*watched.folder, &aside).unwrap();
     assert!(watched.next().unwrap_err().contains("policies.toml"));
     let limits = watched.layer.as_ref().unwrap().handle();
     assert!(limits.limit("all").is_some());
     fs::write(aside.join("policies.toml"), text(9)).unwrap();
-    fs::rename(&aside, &watched.folder.0).unwrap();
+    fs::rename(&aside, &*watched.folder).unwrap();
     watched.expect_change();
 }
 
@@ -121,9 +123,9 @@ fn a_link_that_is_swapped_is_seen() {
     };
     let watched = Watched::new("links", |folder| mount(folder, 5));
     for version in 6..9 {
-        mount(&watched.folder.0, version);
+        mount(&watched.folder, version);
         watched.expect_change();
-        fs::remove_dir_all(watched.folder.0.join(format!("..{}", version - 1))).unwrap();
+        fs::remove_dir_all(watched.folder.join(format!("..{}", version - 1))).unwrap();
     }
 }
 
@@ -137,7 +139,7 @@ fn a_report_that_panics_does_not_end_the_watch() {
         panics -= i32::from(panics > 0);
         assert_eq!(panics, 0, "a bug of the program");
     });
-    let path = watched.folder.0.join("policies.toml");
+    let path = watched.folder.join("policies.toml");
     fs::write(&path, text(6)).unwrap();
     watched.expect_change();
     assert!(watched.next().unwrap_err().contains("panicked"));

@@ -10,7 +10,8 @@ use std::{
     sync::{Arc, Mutex, OnceLock, Weak},
 };
 
-use crate::program::{Folder, Program, on_free_ports, shared};
+use crate::folder::Folder;
+use crate::program::{Program, on_free_ports, shared};
 use scylla::client::{session::Session, session_builder::SessionBuilder};
 
 /// What Cassandra reads of the JDK, as its own start script allows it.

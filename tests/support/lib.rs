@@ -5,6 +5,7 @@ pub mod cargo;
 pub mod cassandra_server;
 pub mod computed;
 pub mod counting;
+pub mod folder;
 #[cfg(unix)]
 pub mod log;
 pub mod measured;

@@ -6,7 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::program::{Folder, Program, on_free_ports};
+use crate::folder::Folder;
+use crate::program::{Program, on_free_ports};
 
 /// It is stopped when this is dropped.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use std::{fs, process::Stdio};
 
-use crate::program::{Folder, Program, on_free_ports};
+use crate::folder::Folder;
+use crate::program::{Program, on_free_ports};
 
 use crate::postgres_server::PostgresServer;
 

@@ -10,7 +10,8 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-use crate::program::{Folder, Program, on_free_ports, shared};
+use crate::folder::Folder;
+use crate::program::{Program, on_free_ports, shared};
 use tokio_postgres::{Client, NoTls};
 
 /// Who may connect: `needs_password` with its password, all others without.

@@ -1,48 +1,13 @@
-//! Programs that tests start, each in a folder of its own. Both end with the test.
+//! Programs that tests start. They end with the test.
 
 use std::{
-    fs,
     io::{self, BufRead, BufReader, Read},
     net::{Ipv4Addr, SocketAddr},
-    ops::Deref,
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use tokio::net::TcpSocket;
-
-/// A new folder for temporary files.
-#[derive(Debug)]
-pub struct Folder(PathBuf);
-
-impl Folder {
-    pub fn new(of: &str) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tower-throttle-{of}-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).expect("a folder for the program");
-        Self(folder)
-    }
-}
-
-impl Deref for Folder {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A running program.
 #[derive(Debug)]

@@ -9,7 +9,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::program::{Folder, Program, on_free_ports};
+use crate::folder::Folder;
+use crate::program::{Program, on_free_ports};
 
 /// A running server.
 #[derive(Debug)]

@@ -1,5 +1,4 @@
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 
@@ -346,47 +345,4 @@ fn random_faults_never_break_the_bounds() {
             }
         }
     }
-}
-
-/// By how much a reading may be before one that another thread has passed on.
-const MAX_EARLY_NS: u64 = 10_000;
-
-const READINGS: u32 = if cfg!(miri) { 300 } else { 3_000_000 };
-
-/// The real clock on this machine: a thread passes its readings to other threads.
-///
-/// Shows promise 30.
-#[test]
-fn a_thread_never_sees_a_step_back_nor_is_far_behind_another_one() {
-    static LATEST: AtomicU64 = AtomicU64::new(0);
-    static IS_DONE: AtomicBool = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !IS_DONE.load(Ordering::Relaxed) {
-                LATEST.store(now(), Ordering::Release);
-            }
-        });
-        let readers = [0, 1].map(|_| {
-            scope.spawn(|| {
-                let mut last = 0;
-                for step in 0..READINGS {
-                    let latest = LATEST.load(Ordering::Acquire);
-                    let read = now();
-                    assert!(read >= last, "{read} after {last}");
-                    assert!(read + MAX_EARLY_NS >= latest, "{read} after {latest}");
-                    last = read;
-                    if step % 16 == 0 {
-                        let before = SystemSource.instant();
-                        let read = now();
-                        let after = SystemSource.instant();
-                        assert!(read >= before, "{read} is behind {before}");
-                        assert!(read <= after + MAX_AHEAD, "{read} is ahead of {after}");
-                    }
-                }
-            })
-        });
-        let results = readers.map(std::thread::ScopedJoinHandle::join);
-        IS_DONE.store(true, Ordering::Relaxed);
-        assert!(results.iter().all(Result::is_ok));
-    });
 }

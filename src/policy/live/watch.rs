@@ -150,5 +150,5 @@ fn fingerprint(text: &io::Result<String>, lists: &[PathBuf]) -> u64 {
     hasher.finish()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;

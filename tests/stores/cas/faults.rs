@@ -1,17 +1,16 @@
 //! A store that fails: no cost is counted twice, and none that was admitted is lost.
 
 use std::{
-    future::Future,
     iter::repeat_n,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::Poll,
     time::Duration,
 };
 
 use futures_util::future::join_all;
+use test_support::wait::at_once;
 use tower_throttle::store::cas::{
     Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program, Runs,
 };
@@ -304,7 +303,7 @@ async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
     let [mut first, mut dropped, mut kept] =
         [1, 2, 3].map(|cost| Box::pin(limit.decide("key", cost)));
     for call in [&mut first, &mut dropped, &mut kept] {
-        assert!(futures_poll(call).await.is_none());
+        assert!(at_once(call).is_none());
     }
     // All of them wait for the store.
     while store.planned() > 0 {
@@ -328,7 +327,7 @@ async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in
     store.plan([Fault::None, Fault::LostReply]);
     let [mut dropped, mut kept] = [1, 2].map(|cost| Box::pin(limit.decide("key", cost)));
     for call in [&mut dropped, &mut kept] {
-        assert!(futures_poll(call).await.is_none());
+        assert!(at_once(call).is_none());
     }
     while store.planned() > 0 {
         tokio::task::yield_now().await;
@@ -336,15 +335,6 @@ async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in
     drop(dropped);
     assert_eq!(kept.await.expect("a decision").remaining(), 7);
     assert_eq!(remaining(&limit).await, 7);
-}
-
-/// Polls once.
-async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
-    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -366,9 +356,9 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
     let mut waiting = Vec::new();
     stopped.block_on(async {
         let mut first = Box::pin(limit.decide("key", 1));
-        assert!(futures_poll(&mut first).await.is_none());
+        assert!(at_once(&mut first).is_none());
         let mut second = Box::pin(limit.decide("key", 1));
-        assert!(futures_poll(&mut second).await.is_none());
+        assert!(at_once(&mut second).is_none());
         // The task has asked the store.
         while store.planned() > 0 {
             tokio::task::yield_now().await;
@@ -400,7 +390,7 @@ fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
     let begun = tokio::time::Instant::now();
     idle.block_on(async {
         let mut call = Box::pin(limit.decide("key", 1));
-        assert!(futures_poll(&mut call).await.is_none());
+        assert!(at_once(&mut call).is_none());
         stuck.push(call);
     });
     runtime().block_on(async {

@@ -130,12 +130,8 @@ async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
     assert!(slow.apply("key", Op::Charge(1)).await.is_ok());
     let key = store.keys().into_iter().find(|key| key.contains("slow"));
     let (_, kept_until) = store.get(&key.expect("a key")).expect("a value");
-    let years = kept_until.since(clock_now(&clock)).as_secs() / (365 * 86_400);
+    let years = kept_until.since(clock.now()).as_secs() / (365 * 86_400);
     assert_eq!(years, 20);
-}
-
-fn clock_now(clock: &impl Clock) -> Tick {
-    clock.now()
 }
 
 /// A fleet whose store is set forward by an hour, used, and set back.
@@ -175,7 +171,7 @@ async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     tokio::time::advance(Duration::from_secs(120)).await;
     let decision = machines[0].decide("key", 0).await.expect("a decision");
     let moment = Tick::from_nanos(decision.receipt().moment());
-    let now = clock_now(&clock);
+    let now = clock.now();
     let apart = now.since(moment).max(moment.since(now));
     assert!(apart < Duration::from_secs(1), "{apart:?}");
     assert_eq!(take(30).await, 2);

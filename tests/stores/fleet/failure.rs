@@ -7,6 +7,7 @@ use std::sync::{
 };
 use std::time::Duration;
 
+use test_support::wait::at_once;
 use tokio::time::Instant;
 use tower_throttle::StoreError;
 use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore};
@@ -110,12 +111,6 @@ async fn while_the_store_is_down_the_lag_grows() {
     pass(100).await;
     assert_eq!(limit.lag(), Duration::ZERO);
     assert_eq!(limit.last_error(), None);
-}
-
-/// Polls a future once.
-fn futures_now<F: Future + Unpin>(mut future: F) -> bool {
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    std::pin::Pin::new(&mut future).poll(&mut cx).is_ready()
 }
 
 /// Shows promise 205.
@@ -235,7 +230,7 @@ async fn an_outage_with_new_keys_leaves_nothing_behind() {
     let mut most = 0;
     for key in 0..20_000_u32 {
         let mut decided = std::pin::pin!(limit.decide(&key, 1));
-        let _ = futures_now(decided.as_mut());
+        let _ = at_once(decided.as_mut());
         if key % 1_000 == 0 {
             pass(1).await;
         }

@@ -1,18 +1,11 @@
-//! The operations of several threads on one table are linearizable.
-//!
-//! Each operation has its own time. A history is linearizable if the operations have a sequential
-//! order that keeps each operation before those that were called after it had returned, and in
-//! which the plain algorithm returns the same decisions.
+//! The operations of several threads on one table are linearizable. Each operation has its own time.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
 
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::{
-    Decision, FixedWindow, Local, Quota, SlidingLog, TokenBucket,
+    FixedWindow, Local, Quota, SlidingLog, TokenBucket,
     clock::{Clock, Tick},
     store::{Backend, Op},
 };
@@ -65,7 +58,7 @@ fn record<A: Algorithm>(
                             let called = steps.fetch_add(1, Ordering::SeqCst);
                             let decision = match op {
                                 Op::Take(cost) if random.below(2) == 0 => local.check(&key, cost),
-                                op => applied(&local, key, op),
+                                op => local.apply(&key, op).into_inner().expect("a decision"),
                             };
                             before = before.filter(|_| random.below(4) > 0).or(Some(decision));
                             let returned = steps.fetch_add(1, Ordering::SeqCst);
@@ -88,15 +81,6 @@ fn record<A: Algorithm>(
             .flat_map(|handle| handle.join().expect("no panic"))
             .collect()
     })
-}
-
-/// What an operation on a table returns, which no future waits for.
-fn applied<A: Algorithm>(local: &Local<A, ThreadClock>, key: u64, op: Op) -> Decision {
-    let future = pin!(local.apply(&key, op));
-    match future.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(decision) => decision.expect("a table never fails"),
-        Poll::Pending => panic!("a table is ready at once"),
-    }
 }
 
 fn quota() -> Quota {

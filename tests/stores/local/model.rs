@@ -9,7 +9,7 @@ use tower_throttle::algorithm::{
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
-    clock::Tick,
+    clock::{Clock, Tick},
     store::local::Overflow,
     store::{Backend, Op},
 };
@@ -29,8 +29,8 @@ struct Found {
     keys: usize,
 }
 
-/// Applies random operations to a table and to a map that keeps every key.
-fn compare<A: Algorithm>(algorithm: &A, capacity: usize, keys: u64, seed: u64) -> Found {
+/// Applies random operations, of which some change the quota, to a table and to a map that keeps every key.
+fn compare<A: Algorithm>(mut algorithm: A, capacity: usize, keys: u64, seed: u64) -> Found {
     let mut random = Random::new(seed);
     let clock = ManualClock::new();
     clock.set(Tick::from_nanos(600_000 * SECOND + random.below(SECOND)));
@@ -39,6 +39,11 @@ fn compare<A: Algorithm>(algorithm: &A, capacity: usize, keys: u64, seed: u64) -
         .capacity(capacity);
     let mut states: HashMap<u64, A::State> = HashMap::new();
     let mut found = Found::default();
+    let quotas = [
+        Quota::per_second(20),
+        Quota::per(3, Duration::from_secs(2)),
+        Quota::per_minute(9),
+    ];
     for _ in 0..400 {
         let gap = match random.below(8) {
             0 => random.below(3 * SECOND),
@@ -46,7 +51,16 @@ fn compare<A: Algorithm>(algorithm: &A, capacity: usize, keys: u64, seed: u64) -
             _ => random.below(SECOND / 4),
         };
         clock.advance(Duration::from_nanos(gap));
-        let now = tower_throttle::clock::Clock::now(&clock);
+        let now = clock.now();
+        let quota = *random.pick(&quotas);
+        if let (0, Ok(next)) = (random.below(30), algorithm.with_quota(quota)) {
+            local.set_algorithm(next.clone()).expect("another quota");
+            // A key whose state has expired is like an unused one.
+            states.retain(|_, state| algorithm.forgettable_at(state) > now);
+            let used = states.values_mut();
+            used.for_each(|state| next.rescale(state, &algorithm, now));
+            algorithm = next;
+        }
         let key = random.below(keys);
         let cost = random.below(5);
         let state = states.entry(key).or_insert_with(|| algorithm.fresh(now));
@@ -59,11 +73,11 @@ fn compare<A: Algorithm>(algorithm: &A, capacity: usize, keys: u64, seed: u64) -
             }
             1 => local.charge(&key, cost) == algorithm.charge(state, now, cost),
             2 => local.peek(&key, cost) == algorithm.peek(state, now, cost),
-            3 => local.take_up_to(&key, cost) == take_up_to(algorithm, state, now, cost).0,
+            3 => local.take_up_to(&key, cost) == take_up_to(&algorithm, state, now, cost).0,
             4 => {
                 let wait = Duration::from_nanos(random.below(SECOND));
                 let reserved = local.reserve(&key, cost, wait);
-                reserved == reserve(algorithm, state, now, cost, wait)
+                reserved == reserve(&algorithm, state, now, cost, wait)
             }
             5 if random.below(4) == 0 => {
                 local.reset(&key);
@@ -86,7 +100,7 @@ fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
         ($($name:literal: $algorithm:expr),* $(,)?) => {$(
             let algorithm = $algorithm.into_algorithm();
             check($name, &|capacity, keys, seed| {
-                compare(&algorithm, capacity, keys, seed)
+                compare(algorithm.clone(), capacity, keys, seed)
             });
         )*};
     }
@@ -111,7 +125,7 @@ fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
     }
 }
 
-/// Shows promise 40.
+/// Shows promises 40, 47.
 #[test]
 fn a_table_below_capacity_decides_as_an_unbounded_map() {
     for_each_algorithm(|name, run| {
@@ -190,4 +204,33 @@ fn owned_and_borrowed_keys_are_equal() {
     assert!(local.check(&String::from("alice"), 1).is_denied());
     assert!(local.check(&("alice", 7_u8), 1).is_admitted());
     assert!(local.check(&std::net::Ipv4Addr::LOCALHOST, 1).is_admitted());
+}
+
+/// Shows promise 29.
+#[test]
+fn concurrent_changes_admit_no_more_than_the_larger_quota() {
+    let local = Local::new(FixedWindow::new(Quota::per_day(50)))
+        .with_clock(ManualClock::new())
+        .capacity(100);
+    let admitted: usize = std::thread::scope(|scope| {
+        let deciders: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    (0..4_000)
+                        .filter(|n| local.check(&(n % 8), 1).is_admitted())
+                        .count()
+                })
+            })
+            .collect();
+        for round in 0..400 {
+            let quota = Quota::per_day(if round % 2 == 0 { 30 } else { 50 });
+            local.set_quota(quota).expect("every quota is accepted");
+        }
+        deciders
+            .into_iter()
+            .map(|decider| decider.join().expect("no panic"))
+            .sum()
+    });
+    assert!(admitted <= 8 * 50, "{admitted}");
+    assert!(admitted >= 8 * 30, "{admitted}");
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Debug;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use std::{fs, io, process, thread};
+use std::{fs, io, thread};
 
 use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::{
@@ -16,6 +17,7 @@ use tower_throttle::{
 };
 
 use crate::random::{Random, seeds};
+use test_support::folder::Folder;
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -323,31 +325,14 @@ fn a_limiter_goes_on() {
     assert_eq!(later.peek(1).remaining(), 9);
 }
 
-/// A folder that is removed in the end.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("tower-throttle-{name}-{}", process::id()));
-        fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Two limits in a file of this folder, by name.
 fn two_limits(
-    folder: &Folder,
+    folder: &Path,
     capacity: usize,
 ) -> (Local<FixedWindow>, Arc<Limiter<TokenBucket>>, StateFile) {
     let users = Local::new(FixedWindow::new(Quota::per_day(10))).capacity(capacity);
     let jobs = Arc::new(Limiter::new(TokenBucket::new(Quota::per_day(10))));
-    let states = StateFile::new(folder.0.join("limits"))
+    let states = StateFile::new(folder.join("limits"))
         .limit("users", users.clone())
         .limit("jobs", Arc::clone(&jobs));
     (users, jobs, states)
@@ -356,19 +341,19 @@ fn two_limits(
 /// Shows promise 397.
 #[test]
 fn a_file_of_limits_is_replaced_at_once_and_loads_what_fits() -> io::Result<()> {
-    let folder = Folder::new("states")?;
+    let folder = Folder::new("states");
     let (users, jobs, states) = two_limits(&folder, 100);
     states.load()?; // there is none yet
     assert!(users.check("ann", 4).is_admitted() && jobs.check(3).is_admitted());
     states.save()?;
-    let first = fs::read(folder.0.join("limits"))?;
+    let first = fs::read(folder.join("limits"))?;
     assert!(users.check("ann", 1).is_admitted());
     states.save()?;
-    assert_eq!(fs::read_dir(&folder.0)?.count(), 1, "no other file is left");
+    assert_eq!(fs::read_dir(&*folder)?.count(), 1, "no other file is left");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let mode = fs::metadata(folder.0.join("limits"))?.permissions().mode();
+        let mode = fs::metadata(folder.join("limits"))?.permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
     let (users, jobs, states) = two_limits(&folder, 100);
@@ -390,7 +375,7 @@ fn a_file_of_limits_is_replaced_at_once_and_loads_what_fits() -> io::Result<()> 
     );
 
     // Cut off, as by a program that writes in place.
-    fs::write(folder.0.join("limits"), &first[..first.len() / 2])?;
+    fs::write(folder.join("limits"), &first[..first.len() / 2])?;
     let (users, jobs, states) = two_limits(&folder, 100);
     let error = states.load().expect_err("cut off").to_string();
     assert_eq!(error, "it is damaged or cut off");
@@ -418,14 +403,14 @@ impl SaveState for Broken {
 /// Shows promise 397.
 #[test]
 fn a_save_that_fails_leaves_the_file_as_it_was() -> io::Result<()> {
-    let folder = Folder::new("broken")?;
+    let folder = Folder::new("broken");
     let (.., states) = two_limits(&folder, 100);
     states.save()?;
-    let before = fs::read(folder.0.join("limits"))?;
-    let broken = StateFile::new(folder.0.join("limits")).limit("broken", Broken);
+    let before = fs::read(folder.join("limits"))?;
+    let broken = StateFile::new(folder.join("limits")).limit("broken", Broken);
     let error = broken.save().expect_err("it is broken");
     assert_eq!(error.to_string(), "no more");
-    assert_eq!(fs::read(folder.0.join("limits"))?, before);
-    assert_eq!(fs::read_dir(&folder.0)?.count(), 1);
+    assert_eq!(fs::read(folder.join("limits"))?, before);
+    assert_eq!(fs::read_dir(&*folder)?.count(), 1);
     Ok(())
 }

@@ -1,32 +1,12 @@
 //! What the loop sees, reading by reading.
 #![cfg(unix)]
 
-use std::{cell::RefCell, env, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
+
+use test_support::folder::Folder;
 
 use super::*;
 use crate::policy::{Environment, PolicyLayer};
-
-/// A folder that is removed with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("watch-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn policy(limit: u32) -> String {
     format!(
@@ -66,7 +46,7 @@ fn watch(
 #[test]
 fn a_change_is_loaded_at_its_second_reading_and_a_half_written_file_is_not() {
     let folder = Folder::new("second");
-    let path = folder.at("policies.toml");
+    let path = folder.join("policies.toml");
     fs::write(&path, policy(5)).unwrap();
     let (layer, mut watch, reports) = watch(path.clone(), Environment::new());
     for _ in 0..4 {
@@ -98,11 +78,11 @@ fn a_change_is_loaded_at_its_second_reading_and_a_half_written_file_is_not() {
 #[test]
 fn files_of_lists_are_watched_and_may_come_later() {
     let folder = Folder::new("lists");
-    let path = folder.at("policies.toml");
+    let path = folder.join("policies.toml");
     let lists = "[lists.bad]\nfile = \"bad.txt\"\n[[deny]]\nlist = \"bad\"\n";
     fs::write(&path, format!("version = 1\n{lists}")).unwrap();
-    fs::write(folder.at("bad.txt"), "192.0.2.0/24\n").unwrap();
-    let (_layer, mut watch, reports) = watch(path, Environment::new().folder(&folder.0));
+    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n").unwrap();
+    let (_layer, mut watch, reports) = watch(path, Environment::new().folder(&*folder));
     let mut ticks = |number: usize| {
         for _ in 0..6 {
             watch.tick();
@@ -111,11 +91,11 @@ fn files_of_lists_are_watched_and_may_come_later() {
         reports.borrow().last().cloned().unwrap_or_default()
     };
     ticks(0);
-    fs::write(folder.at("bad.txt"), "198.51.100.0/24\n").unwrap();
+    fs::write(folder.join("bad.txt"), "198.51.100.0/24\n").unwrap();
     ticks(1);
-    fs::remove_file(folder.at("bad.txt")).unwrap();
+    fs::remove_file(folder.join("bad.txt")).unwrap();
     assert!(ticks(2).contains("bad.txt"));
-    fs::write(folder.at("bad.txt"), "203.0.113.0/24\n").unwrap();
+    fs::write(folder.join("bad.txt"), "203.0.113.0/24\n").unwrap();
     assert!(!ticks(3).starts_with("error"));
 }
 
@@ -123,23 +103,23 @@ fn files_of_lists_are_watched_and_may_come_later() {
 #[test]
 fn the_file_of_a_list_that_an_edit_adds_is_not_read_while_it_is_written() {
     let folder = Folder::new("added");
-    let path = folder.at("policies.toml");
+    let path = folder.join("policies.toml");
     fs::write(&path, "version = 1\n").unwrap();
-    let (_layer, mut watch, reports) = watch(path.clone(), Environment::new().folder(&folder.0));
+    let (_layer, mut watch, reports) = watch(path.clone(), Environment::new().folder(&*folder));
     let mut ticks = |number| (0..number).for_each(|_| assert!(watch.tick()));
     ticks(4);
     let list =
         |name| format!("version = 1\n[lists.bad]\nfile = \"{name}\"\n[[deny]]\nlist = \"bad\"\n");
-    fs::write(folder.at("bad.txt"), "192.0.2.0/24\n").unwrap();
+    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n").unwrap();
     fs::write(&path, list("bad.txt")).unwrap();
     ticks(2);
-    fs::write(folder.at("bad.txt"), "192.0.2.0/24\n198.51.100.0/24\n").unwrap();
+    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n198.51.100.0/24\n").unwrap();
     ticks(1);
     assert_eq!(reports.borrow().len(), 0, "{reports:?}");
     ticks(4);
     assert_eq!(reports.borrow().len(), 1, "{reports:?}");
     // One with the same contents is another list. One that is missing is reported once.
-    fs::copy(folder.at("bad.txt"), folder.at("same.txt")).unwrap();
+    fs::copy(folder.join("bad.txt"), folder.join("same.txt")).unwrap();
     for (name, reported) in [("same.txt", 1), ("missing.txt", 2)] {
         fs::write(&path, list(name)).unwrap();
         ticks(8);
