@@ -127,11 +127,9 @@ pub(crate) fn algorithms(offset: Duration) -> Vec<AnyAlgorithm> {
     ]
 }
 
-/// `limit` makes a limiter of one machine under a name. Whether quotas of all periods count together, and those of
-/// `Gcra`, whose period is that of a unit.
+/// `limit` makes a limiter of one machine under a name.
 pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
     limit: impl Fn(&str, AnyAlgorithm) -> P,
-    has_one_layout: bool,
 ) where
     P: QuotaPerKey<u64>,
 {
@@ -146,10 +144,8 @@ pub(crate) async fn a_key_is_counted_once_under_all_its_quotas<P>(
         let of_days = [Quota::per_day(10), Quota::per_day(20), Quota::per_month(20)];
         let has_days = algorithm.quota().period() == Quota::per_day(1).period();
         let [first, others @ ..] = if has_days { of_days } else { of_hours };
-        let are_counted = |other: &Quota| {
-            let is_gcra = is_gcra(&algorithm);
-            has_one_layout || other.period() == first.period() && !is_gcra
-        };
+        // The period of `Gcra` is that of a unit.
+        let are_counted = |other: &Quota| other.period() == first.period() && !is_gcra(&algorithm);
         for (key, other) in (1..).zip(others.into_iter().filter(are_counted)) {
             let checked = what_was_used_stays_used(&machines, &plans, key, (first, other)).await;
             assert_eq!(checked, Ok(()), "{algorithm:?}, {other}");

@@ -28,6 +28,8 @@ pub(crate) trait Change<S: CasStore>: fmt::Debug + Send + Sync + 'static {
 
     /// Which programs it runs, all of which fail.
     const RUNS: Runs = Runs::None;
+    /// Whether its keys are on several servers.
+    const IS_CLUSTER: bool = false;
 
     /// The error of a program.
     fn run(&self) -> StoreError {
@@ -87,7 +89,7 @@ impl<S: CasStore, C: Change<S>> CasStore for Altered<S, C> {
         Err(self.1.run())
     }
 
-    fn group_of(&self, key: &str) -> Option<usize> {
-        self.0.group_of(key)
+    fn group_of(&self, _: &str) -> Option<usize> {
+        (!C::IS_CLUSTER).then_some(0)
     }
 }

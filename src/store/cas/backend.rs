@@ -332,8 +332,10 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// The same limit under another quota, or its own, on the same values.
     fn under(&self, quota: Option<Quota>) -> Result<Self, ConfigError> {
         let own = under_in_store(&self.decider.algorithm, quota)?;
-        let own = Decider::of_same_type(own, S::RUNS);
-        if own.kernels.is_none() && self.decider.kernels.is_some() {
+        // A key has one value under all its quotas.
+        let has_script = self.decider.kernels.is_some();
+        let own = Decider::of_same_type(own, has_script);
+        if has_script && own.kernels.is_none() {
             return Err(ConfigError::unsupported(
                 "a quota of a key that the script of Redis does not count exactly",
                 "use whole microseconds, and at most 1,000 moments of a log",

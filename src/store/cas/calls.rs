@@ -150,7 +150,7 @@ impl<S: CasStore, A: Algorithm> Program for Calls<S, A> {
                 .ok_or_else(|| damaged(S::NAME))
                 .and_then(|mut known| {
                     let now = loaded.server_time.unwrap_or_else(unix_now);
-                    let time = (now, self.asked_at, true);
+                    let time = (now, self.asked_at, shared.has_time_of_key(true));
                     let planned = plan(shared, &mut known, time, |held| {
                         decide(S::NAME, held, &of_key)
                     });

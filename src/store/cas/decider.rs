@@ -70,7 +70,7 @@ impl<A: Algorithm> Decider<A> {
     /// A limit in a store that runs such programs.
     pub(super) fn new(algorithm: A, runs: Runs) -> Result<Self, ConfigError> {
         algorithm.validate()?;
-        let decider = Self::of_same_type(algorithm, runs);
+        let decider = Self::of_same_type(algorithm, runs == Runs::Scripts);
         if decider.settings.is_empty() && decider.kernels.is_none() {
             return Err(ConfigError::unsupported(
                 "an algorithm of your own in a store with compare-and-swap",
@@ -80,9 +80,10 @@ impl<A: Algorithm> Decider<A> {
         Ok(decider)
     }
 
-    /// The same limit with another quota. Every algorithm of one type has such settings.
-    pub(super) fn of_same_type(algorithm: A, runs: Runs) -> Self {
-        let kernels = (runs == Runs::Scripts).then(|| Kernels::of(&algorithm));
+    /// The same limit with another quota, decided by a script if it `has_script` and one can. Every algorithm of one type
+    /// has such settings.
+    pub(super) fn of_same_type(algorithm: A, has_script: bool) -> Self {
+        let kernels = has_script.then(|| Kernels::of(&algorithm));
         let kernels = kernels.flatten();
         let layout = kernels.as_ref().map(Kernels::layout);
         Self {
@@ -96,7 +97,7 @@ impl<A: Algorithm> Decider<A> {
     /// The same with what the script is to know at this moment, if that depends on the moment.
     pub(super) fn at_present(&self) -> Option<Self> {
         let is_dated = self.kernels.as_ref().is_some_and(Kernels::is_dated);
-        is_dated.then(|| Self::of_same_type(self.algorithm.clone(), Runs::Scripts))
+        is_dated.then(|| Self::of_same_type(self.algorithm.clone(), true))
     }
 
     /// Decides on calls under this limit. Returns what has to be written.

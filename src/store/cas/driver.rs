@@ -16,7 +16,7 @@ use crate::backend::Op;
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::{events::RemoteMetrics, local::Seeded};
+use crate::store::{events::RemoteMetrics, local::Seeded, remote::catch_panic};
 use crate::sync::PoisonError;
 
 /// The most calls that are decided in this process in one step.
@@ -208,8 +208,11 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
     async fn swap(&mut self, key: &Arc<str>, known: &mut Option<Known>) -> bool {
         RemoteMetrics(S::NAME).batch_sent(self.calls.len());
         let asked_at = MonotonicClock.now();
-        let shared = Arc::clone(&self.inner.shared);
-        match swap(&shared, key, self, known, &mut Vec::new()).await {
+        let (shared, mut sent) = (Arc::clone(&self.inner.shared), Vec::new());
+        // An algorithm of a user's own may panic.
+        let swapping = swap(&shared, key, self, known, &mut sent);
+        let swapped = catch_panic(S::NAME, pin!(swapping)).await;
+        match swapped.unwrap_or_else(|error| Some(Err(error))) {
             None => return self.calls.is_empty(),
             Some(Ok((asked_at, decisions))) => {
                 let calls = self.calls.drain(..decisions.len());

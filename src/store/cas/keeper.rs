@@ -70,7 +70,7 @@ impl<S: CasStore> Leases<S> {
         let shared = Shared::new(store, deadline);
         Self {
             name_prefix: format!("{{{prefix}:{name}:"),
-            machine: shared.next_version(),
+            machine: shared.next_random(),
             life,
             shared,
         }

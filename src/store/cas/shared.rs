@@ -61,13 +61,8 @@ impl<S: CasStore> Shared<S> {
         task_runtime(S::NAME, self.has_own_threads)
     }
 
-    /// A version that no other swap writes.
-    pub(in crate::store) fn next_version(&self) -> u64 {
-        self.next_random()
-    }
-
-    /// A pseudo-random number.
-    fn next_random(&self) -> u64 {
+    /// A pseudo-random number, such as a version that no other swap writes.
+    pub(in crate::store) fn next_random(&self) -> u64 {
         self.hasher
             .hash_one(self.numbers.fetch_add(1, Ordering::Relaxed))
     }
@@ -83,9 +78,10 @@ impl<S: CasStore> Shared<S> {
         MonotonicClock.sleep_until(ends_at).await;
     }
 
-    /// Whether the store reports its time, by one clock.
-    pub(super) fn has_one_clock(&self) -> bool {
-        self.store.group_of("").is_some() && !self.time.is_of_this_machine()
+    /// Whether a moment is of the clock by which the values of a key are dated: that of the store, or of one of its
+    /// servers if it was read with the value.
+    pub(super) fn has_time_of_key(&self, is_current: bool) -> bool {
+        (is_current || self.store.group_of("").is_some()) && !self.time.is_of_this_machine()
     }
 
     /// Waits until the store's time is that of a decision, which a swap at `swapped_at` wrote: so the
@@ -199,18 +195,18 @@ mod tests {
     }
 
     #[test]
-    fn a_store_has_one_clock_if_one_server_reports_its_time() {
+    fn the_time_of_a_key_is_that_of_its_server() {
         let time = Some(Tick::from_nanos(1));
-        for (are_one, server_time, has_one_clock) in [
-            (true, time, true),
-            (true, None, false),
-            (false, time, false),
-            (false, None, false),
+        for (are_one, server_time, expected) in [
+            (true, time, [true; 2]),
+            (true, None, [false; 2]),
+            (false, time, [false, true]),
+            (false, None, [false; 2]),
         ] {
             let shared = Shared::new(Servers { are_one }, Duration::ZERO);
             shared.time.learn(MonotonicClock.now(), server_time);
-            let expected = (are_one, server_time, has_one_clock);
-            assert_eq!((are_one, server_time, shared.has_one_clock()), expected);
+            let has_time = [false, true].map(|is_current| shared.has_time_of_key(is_current));
+            assert_eq!(has_time, expected, "{are_one}, {server_time:?}");
         }
     }
 }

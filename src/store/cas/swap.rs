@@ -131,7 +131,7 @@ pub(super) fn plan<S: CasStore, R>(
     execute: impl FnOnce(&Held<'_>) -> Result<(Option<Record>, R), StoreError>,
 ) -> Result<Planned<R>, StoreError> {
     let ahead = known.record.ahead;
-    let now = if has_time && shared.has_one_clock() {
+    let now = if has_time {
         known.record.begin_at(dated)
     } else {
         dated
@@ -147,7 +147,7 @@ pub(super) fn plan<S: CasStore, R>(
     let is_set_back = known.record.ahead > ahead;
     let moved = || is_set_back.then(|| known.record.clone());
     let write = record.or_else(moved).map(|record| {
-        let version = shared.next_version();
+        let version = shared.next_random();
         let record = record.swapped_by(version).written_at(now);
         let value = Value {
             version,
@@ -241,7 +241,8 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         ends_at: Tick,
     ) -> Result<Step<R>, StoreError> {
         let (shared, key) = (self.shared, self.key);
-        let time = (dated, asked_at, P::HAS_TIME);
+        let has_time = P::HAS_TIME && shared.has_time_of_key(is_current);
+        let time = (dated, asked_at, has_time);
         let execute = |held: &Held<'_>| what.execute(held, is_current);
         let (write, reply) = plan(shared, &mut known, time, execute)?;
         let Some((record, value, ttl)) = write else {

@@ -115,7 +115,7 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         };
         // Machines that count otherwise have values of their own.
         let name_prefix = format!("{{{prefix}:{name}:{}:", layout_of(&algorithm));
-        let id = shared.next_version() >> 12;
+        let id = shared.next_random() >> 12;
         Ok(Self {
             shared,
             keys: Keys::new(capacity, limit),

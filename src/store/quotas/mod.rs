@@ -53,8 +53,8 @@ use crate::sync::Swap;
 /// - Response headers state the quota of the key, 0 if it is blocked, and nothing if it has no limit. Neither of
 ///   these costs a call of a store.
 /// - A quota that the algorithm cannot have gives the default; [`last_error`](Self::last_error) says so.
-/// - In a store a key is counted once for all machines, under each quota that it had; quotas of different periods count
-///   for themselves. A fleet divides one quota into budgets, and is refused by the compiler.
+/// - In a store a key is counted once for all machines, under each quota that it had; quotas of different periods, and
+///   those of `Gcra`, count for themselves. A fleet divides one quota into budgets, and is refused by the compiler.
 /// - What a [`tier`](Self::tier) counts is apart from all others.
 #[derive(Clone)]
 pub struct Quotas<K> {

@@ -29,9 +29,6 @@ const FIGURES: usize = 6;
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Kernels {
     limits: Vec<Kernel>,
-    /// What the name of a key ends with: it says how the value is to be read, and so is all that processes must have
-    /// in common which share the value.
-    pub(super) layout: String,
 }
 
 /// The decisions on some calls, and the denial of the next one.
@@ -56,18 +53,13 @@ impl Kernels {
         if moments > MAX_MOMENTS || numbers > MAX_NUMBERS {
             return None;
         }
-        let layouts: Vec<_> = limits
-            .iter()
-            .map(|limit| layout(limit, Duration::from_micros))
-            .collect();
-        Some(Self {
-            layout: layouts.join("+"),
-            limits,
-        })
+        Some(Self { limits })
     }
 
+    /// What the name of a key ends with: it says how the value is to be read, and so is all that processes must have
+    /// in common which share the value.
     pub(in crate::store) fn layout(&self) -> String {
-        self.layout.clone()
+        layout(&self.limits, Duration::from_micros)
     }
 
     /// Whether its settings depend on the moment.

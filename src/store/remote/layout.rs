@@ -11,14 +11,19 @@ pub(crate) fn layout_of<A: Algorithm>(algorithm: &A) -> String {
     let Some(limits) = kernels(algorithm, unix_now()) else {
         return format!("kind{kinds}{periods}");
     };
-    let layouts = limits
-        .iter()
-        .map(|limit| layout(limit, Duration::from_nanos));
-    layouts.collect::<Vec<_>>().join("+") + &kinds
+    layout(&limits, Duration::from_nanos) + &kinds
 }
 
-/// The name of a layout, such as `bucket/1s`. `duration` is that of a time of the kernel.
-pub(crate) fn layout(limit: &Kernel, duration: impl Fn(u64) -> Duration) -> String {
+/// The name of a layout, such as `bucket/1s+window/60s`. `duration` is that of a time of the kernels.
+pub(crate) fn layout(limits: &[Kernel], duration: impl Fn(u64) -> Duration) -> String {
+    let layouts: Vec<_> = limits
+        .iter()
+        .map(|limit| of_one(limit, &duration))
+        .collect();
+    layouts.join("+")
+}
+
+fn of_one(limit: &Kernel, duration: impl Fn(u64) -> Duration) -> String {
     let span = |time: u64| format!("{:?}", duration(time));
     match limit {
         Kernel::Level(level) => {

@@ -18,7 +18,7 @@ async fn a_key_is_counted_once_under_all_its_quotas_in_memory() {
         let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
         builder.build(name, algorithm).expect("a limit")
     };
-    a_key_is_counted_once_under_all_its_quotas(limit, false).await;
+    a_key_is_counted_once_under_all_its_quotas(limit).await;
 }
 
 /// How many of 300 requests pass, under two quotas of one key in random turns.

@@ -1,7 +1,6 @@
 //! Faults of a real server. Each test asserts that its fault happened.
 
 use std::{
-    future::{Ready, ready},
     io::{Read, Write},
     sync::{
         Arc,
@@ -13,10 +12,7 @@ use std::{
 use tokio::time::Instant;
 use tower_throttle::store::Fallback;
 use tower_throttle::store::{cas::Cas, redis::Redis};
-use tower_throttle::{
-    FixedWindow, Limiter, Quota, StoreError, Verdict,
-    store::{Backend, Op},
-};
+use tower_throttle::{FixedWindow, Local, Quota, Verdict, store::Backend};
 
 use crate::redis::open;
 use crate::redis_server::RedisServer;
@@ -73,25 +69,6 @@ async fn a_wrong_password_is_tried_once_per_two_seconds() {
     assert!(before > 0 && again <= most, "{before}, {again}");
 }
 
-/// One limit in this process, shared by all keys.
-#[derive(Debug)]
-pub(crate) struct Local(pub(crate) Limiter<FixedWindow>);
-
-impl Backend<str> for Local {
-    type Future = Ready<Result<tower_throttle::Decision, StoreError>>;
-
-    fn apply(&self, _key: &str, op: Op) -> Self::Future {
-        match op {
-            Op::Take(cost) => ready(Ok(self.0.check(cost))),
-            _ => ready(Ok(self.0.peek(1))),
-        }
-    }
-
-    fn quotas(&self) -> Vec<Quota> {
-        vec![Quota::per_hour(1)]
-    }
-}
-
 /// Shows promise 99.
 #[tokio::test]
 async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
@@ -100,7 +77,7 @@ async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
     let window = FixedWindow::new(Quota::per_day(40)).anchored();
     let fleet = fleet.limiter("share", window);
     let share = fleet.share_of(4).expect("a share");
-    let limiter = Fallback::new(fleet, Local(Limiter::new(share)));
+    let limiter = Fallback::new(fleet, Local::new(share));
     let take = async || limiter.decide("key", 1).await.expect("a decision").verdict;
     assert_eq!(take().await, Verdict::Admit);
     assert!(!limiter.is_on_secondary());
@@ -131,7 +108,7 @@ async fn the_fallback_does_not_cover_permanent_errors() {
         &server,
         &["SET", "{throttle:mend:key}window/86400s", "something else"],
     );
-    let local = Local(Limiter::new(FixedWindow::new(Quota::per_day(10))));
+    let local = Local::new(FixedWindow::new(Quota::per_day(10)));
     let limiter = Fallback::new(limiter(&server, "mend").await, local);
     let error = limiter.decide("key", 1).await.expect_err("not ours");
     assert!(!error.is_transient() && !limiter.is_on_secondary());

@@ -7,7 +7,7 @@ use tower_throttle::store::redis::Redis;
 use tower_throttle::{
     FixedWindow, LeakyBucket, Lockout, Quota, SlidingLog, SlidingWindow, TokenBucket, Verdict,
     WarmUp,
-    store::{Backend, Op, Receipt},
+    store::{Backend, Op},
 };
 
 use crate::redis::open;
@@ -162,29 +162,6 @@ async fn a_change_under_a_lowered_limit_keeps_a_key_for_as_long_as_the_larger_on
         let most = 3_600_000 + if op == Op::Charge(1) { 371_000 } else { 10_100 };
         assert!(left > 3_500_000 && left <= most, "{op:?}: {left}");
     }
-}
-
-/// Shows promise 89.
-#[tokio::test]
-async fn a_refund_or_reset_ends_a_cached_denial() {
-    let server = RedisServer::start();
-    let redis = open(&server.url()).await;
-    let limiter = redis.limiter("back", TokenBucket::new(hourly(1)));
-    let take = async || {
-        limiter
-            .decide("key", 1)
-            .await
-            .expect("a decision")
-            .is_admitted()
-    };
-    assert!(take().await && !take().await);
-    let _ = limiter
-        .apply("key", Op::Refund(1, Receipt::NOW))
-        .await
-        .expect("done");
-    assert!(take().await && !take().await);
-    let _ = limiter.apply("key", Op::Reset).await.expect("done");
-    assert!(take().await && !take().await);
 }
 
 /// Shows promise 360.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
-use tower_throttle::store::{Backend, Op};
+use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{FixedWindow, Lockout, Quota};
 
 use crate::cas::{bucket, machine, remaining, take};
@@ -68,21 +68,22 @@ async fn a_denial_and_a_peek_write_nothing() {
     assert_eq!(limit.counts().swaps, 1);
 }
 
-/// Shows promise 152.
+/// Shows promises 89, 152.
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_repeated_without_asking_the_store() {
     let store = MemoryStore::new();
     let builder = CasBuilder::new(store);
     let limit = builder.build("api", bucket(1)).expect("a limit");
-    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
-    assert!(take(&limit, 1).await.expect("a decision").is_denied());
-    let counts = limit.counts();
-    for _ in 0..10 {
+    for ends in [Op::Refund(1, Receipt::NOW), Op::Reset] {
+        assert!(take(&limit, 1).await.expect("a decision").is_admitted());
         assert!(take(&limit, 1).await.expect("a decision").is_denied());
+        let counts = limit.counts();
+        for _ in 0..10 {
+            assert!(take(&limit, 1).await.expect("a decision").is_denied());
+        }
+        assert_eq!(limit.counts(), counts);
+        assert!(limit.apply("key", ends).await.is_ok());
     }
-    assert_eq!(limit.counts(), counts);
-    assert!(limit.apply("key", Op::Reset).await.is_ok());
-    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
 }
 
 /// Half of the callers would otherwise wait for the round trip of the other half.

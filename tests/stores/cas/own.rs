@@ -30,6 +30,7 @@ impl Algorithm for Allowance {
 
     fn decide(&self, used: &mut u64, _: Tick, cost: u64) -> Decision {
         let (limit, left) = (self.0.limit(), self.0.limit().saturating_sub(*used));
+        assert!(cost < 100, "a cost of {cost}");
         if cost > left {
             return Decision::new(Verdict::Deny, limit, left, None, 0);
         }
@@ -94,6 +95,9 @@ async fn it_works_in_a_limiter_a_table_a_layer_a_tuple_a_list_and_a_store() {
         let decision = machines[turn % 2].decide("a", 1).await.expect("a decision");
         assert_eq!(decision.is_admitted(), is_admitted, "{turn}");
     }
+    // A panic is a mistake, and no outage.
+    let error = machines[0].decide("b", 100).await.expect_err("it panics");
+    assert!(!error.is_transient() && error.to_string().contains("a cost of 100"));
     let pair = (three(), TokenBucket::new(Quota::per_hour(10)));
     let pair = CasBuilder::new(store.clone())
         .build("pair", pair)

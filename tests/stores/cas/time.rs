@@ -134,13 +134,25 @@ async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
     assert_eq!(years, 20);
 }
 
-/// A fleet whose store is set forward by an hour, used, and set back.
-///
 /// Shows promise 91.
 #[tokio::test(start_paused = true)]
 async fn a_store_whose_clock_is_set_back_freezes_no_key() {
     let clock = SetClock::default();
-    let store = MemoryStore::with_clock(clock.clone());
+    freezes_no_key(clock.clone(), MemoryStore::with_clock(clock)).await;
+    let clock = SetClock::default();
+    let cluster = Altered(MemoryStore::with_clock(clock.clone()), Cluster);
+    freezes_no_key(clock, cluster).await;
+}
+
+#[derive(Clone, Debug)]
+struct Cluster;
+
+impl<S: CasStore> Change<S> for Cluster {
+    const IS_CLUSTER: bool = true;
+}
+
+/// The store of two machines is set forward by an hour, used, and set back.
+async fn freezes_no_key(clock: SetClock, store: impl CasStore + Clone) {
     let machine = || {
         let builder = CasBuilder::new(store.clone()).without_deny_cache();
         let bucket = TokenBucket::new(Quota::per_minute(60));

@@ -14,8 +14,8 @@
 //! stops this, and makes each statement slower.
 //!
 //! # Rows that have expired
-//! Each 25th write removes up to 50 rows that expired a minute ago or more, so a table does not grow beyond what is in
-//! use. One that is written no more stays as it is, until you drop it.
+//! Each 25th write removes up to 50 rows that have expired, most of them a minute ago or more, so a table does not grow
+//! beyond what is in use. One that is written no more stays as it is, until you drop it.
 //!
 //! # Time
 //! The server's clock decides, so the clocks of the machines may differ.

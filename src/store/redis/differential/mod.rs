@@ -92,7 +92,7 @@ fn run_script<A: Algorithm>(
         MACHINE.set(Some(skewed / 1_000_000));
         let kernels = Kernels::of(&variants[step.variant]).expect("a limit of the script");
         let command = pipeline.cmd("EVALSHA").arg(&hash).arg(1);
-        command.arg(format!("{{k}}{}", kernels.layout));
+        command.arg(format!("{{k}}{}", kernels.layout()));
         command
             .arg("")
             .arg(kernels.args(step.op, &variants[step.variant]));
