@@ -4,8 +4,8 @@
 //! displaced while a request waits for it or is in flight, so that each response finds the server it is about.
 //!
 //! Of a line only the first is woken when something changes, and only it has a timer for its turn. A request
-//! that leaves wakes the one behind it. Each of the others has a timer for the deadline of the one before it,
-//! and then for its own: so one that is not polled is removed at its deadline.
+//! that leaves wakes the one behind it. Each of the others has a timer for its own deadline. One that is not polled keeps
+//! its place until it is dropped.
 
 use std::{
     collections::{BTreeMap, HashMap},

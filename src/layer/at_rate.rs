@@ -423,10 +423,13 @@ where
 
     fn settle(&mut self, settle: SettlePart<'_>) {
         match &*self.stage {
-            Stage::Has(ticket) => self.rate.state.settle(self.key, *ticket, settle(None)),
+            Stage::Has(ticket) => self
+                .rate
+                .state
+                .settle(self.key, *ticket, settle(None, false)),
             Stage::Rare(rare) => {
                 if let Rare::Shares(cost) = &**rare {
-                    cost.settle(settle(None));
+                    cost.settle(settle(None, true));
                 }
             }
             _ => {}

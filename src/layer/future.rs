@@ -307,7 +307,7 @@ impl<K, G: Enter<K>, R> After<K, G, R> {
                 });
         }
         let mut at = gate.at(key, entry);
-        at.settle(&|rules| respond.settle(rules, result.as_ref()));
+        at.settle(&|rules, at_end| respond.settle(rules, at_end, result.as_ref()));
     }
 }
 

@@ -88,8 +88,9 @@ pub(crate) enum Progress {
     Passed,
 }
 
-/// How the cost that a limit has taken is to be settled, given what the limit says about it.
-pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>) -> Settle;
+/// How the cost that a limit has taken is to be settled, given what the limit says about it, and whether it learns the
+/// cost at the end.
+pub(crate) type SettlePart<'a> = &'a dyn Fn(OwnRules<'_>, bool) -> Settle;
 
 /// Receives the rules of the limit that made a decision, its policies, and the decision. The index
 /// [`Decision::policy`] counts only these policies.

@@ -110,7 +110,7 @@ where
                 prepare(own, respond, options, &mut request, told);
                 let future = self.inner.call(request);
                 // Made after the call, so that it is written to where it is returned.
-                let after = if R::NEEDS_RESPONSE {
+                let after = if R::NEEDS_RESPONSE || options.shares_cost {
                     After::Finish {
                         held: Held {
                             gate: gate.clone(),

@@ -1,10 +1,8 @@
 //! The three answers of one layer, together.
 
-use std::any::Any;
-
 use super::settle::Settle;
 use super::watch::Watch;
-use super::{Protocol, Respond, SettleResult, Standard, Tell};
+use super::{OwnRules, Protocol, Respond, SettleResult, Standard, Tell};
 
 /// The three answers of one layer, to denied requests, about the limit, and about the cost; and who
 /// watches its decisions.
@@ -30,14 +28,13 @@ pub(crate) trait ResponseHooks<Req, K, Res, Err> {
 
     fn parts(&self) -> &Responder<Self::Deny, Self::Tell, Self::Settle, Self::Watch>;
 
-    /// See [`SettleResult::settle`].
-    fn settle(&self, rules: Option<&dyn Any>, result: Result<&Res, &Err>) -> Settle {
+    /// See [`SettleResult::settle`]. A limit that learns the cost `at_end` needs no closure for denials inside.
+    fn settle(&self, rules: OwnRules<'_>, at_end: bool, result: Result<&Res, &Err>) -> Settle {
         let settle = &self.parts().settle;
         let is_denial = <Self::Deny as Respond<Req, Res, Err>>::Protocol::is_denial;
+        let settles = at_end || !Self::Settle::ALWAYS_KEEPS;
         match result {
-            Ok(response) if !Self::Settle::ALWAYS_KEEPS && is_denial(response) => {
-                settle.settle_denial(result)
-            }
+            Ok(response) if settles && is_denial(response) => settle.settle_denial(result),
             _ => settle.settle(rules, result),
         }
     }

@@ -258,17 +258,18 @@ async fn each_of_several_limits_is_told_by_its_name() {
 #[tokio::test]
 async fn what_another_limit_denies_costs_nothing() {
     let script = Script::default();
-    let other = RateLimitLayer::new(Global, Script::now([deny()]));
+    let other = || RateLimitLayer::new(Global, Script::now([deny()]));
     let layer = RateLimitLayer::new(Global, script.clone())
         .cost(|_: &Request<Asked>| ESTIMATE)
-        .settle(AtEnd)
-        .and(other);
-    let request = Request::new((End::Body, Some(6)));
-    let service = layer.layer(service_fn(serve));
-    let response = service.oneshot(request).await.unwrap();
-    assert_eq!(response.status(), 429);
+        .settle(AtEnd);
+    let request = || Request::new((End::Body, Some(6)));
+    let service = layer.layer(other().layer(service_fn(serve)));
+    assert_eq!(service.oneshot(request()).await.unwrap().status(), 429);
     let given_back = [Op::Take(ESTIMATE), Op::Refund(ESTIMATE, Receipt::NOW)];
-    assert_eq!(script.ops(), given_back);
+    assert_eq!(script.ops(), given_back, "inside of it");
+    let service = layer.and(other()).layer(service_fn(serve));
+    assert_eq!(service.oneshot(request()).await.unwrap().status(), 429);
+    assert_eq!(script.ops()[2..], given_back);
 }
 
 /// What time has returned is not given back again.

@@ -191,7 +191,7 @@ impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
         self.with(|parts| {
             for part in parts {
                 let rules = part.rules;
-                part.at.settle(&|own| settle(own.or(rules)));
+                part.at.settle(&|own, at_end| settle(own.or(rules), at_end));
             }
         });
     }
