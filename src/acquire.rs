@@ -117,11 +117,23 @@ pub(crate) trait OneKey {
         })
     }
 
-    /// See [`Algorithm::take_turn`]. `None` if the limit counts denials.
-    fn take_turn(&self, at: Tick, cost: u64) -> Option<Decision> {
+    /// See [`Backend::take_turn`](crate::store::Backend::take_turn). `None` if the limit counts denials.
+    fn take_turn(&self, (at, late): (Tick, Duration), cost: u64) -> Option<Decision> {
         let taken = self.run(at, cost > 0, |algorithm, state| {
-            let has_turns = !algorithm.capabilities().counts_denials;
-            has_turns.then(|| algorithm.take_turn(state, at, cost))
+            if algorithm.capabilities().counts_denials {
+                return None;
+            }
+            let decision = algorithm.take_turn(state, at, cost);
+            let in_time = |wait: &Duration| !wait.is_zero() && *wait <= late;
+            let Some(wait) = decision.retry_after.filter(in_time) else {
+                return Some(decision);
+            };
+            let mut later = algorithm.take_turn(state, at.plus(wait), cost);
+            match later.verdict {
+                Verdict::Admit => later.verdict = Verdict::Wait(wait),
+                _ => later.retry_after = later.retry_after.map(|more| wait.saturating_add(more)),
+            }
+            Some(later)
         });
         taken.unwrap_or_else(|full| Some(self.deny(full, at)))
     }

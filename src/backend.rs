@@ -103,12 +103,13 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     }
 
     /// Decides on a request that has waited in line for the moment `at`, as of that moment, which may be over.
-    /// It does not wait again: if it is denied, it may ask again after `retry_after`.
+    /// If it does not pass then, it passes as of a moment at most `late` after it: the verdict is that [wait](Verdict::Wait).
+    /// Otherwise it is denied, and may ask again when `retry_after` is over, counted from `at`.
     ///
     /// `None` if the decision needs I/O, or if the limit counts denials, as a line would hide most of them. Then a
     /// request that waits in a layer books its turn, by [`Op::Reserve`].
-    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
-        let _ = (key, cost, at);
+    fn take_turn(&self, key: &K, cost: u64, at: Tick, late: Duration) -> Option<Decision> {
+        let _ = (key, cost, at, late);
         None
     }
 
@@ -180,8 +181,8 @@ impl<K: ?Sized, B: Backend<K> + ?Sized> Backend<K> for Arc<B> {
         (**self).decide(key, cost)
     }
 
-    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
-        (**self).take_turn(key, cost, at)
+    fn take_turn(&self, key: &K, cost: u64, at: Tick, late: Duration) -> Option<Decision> {
+        (**self).take_turn(key, cost, at, late)
     }
 
     fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {

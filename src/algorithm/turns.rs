@@ -32,8 +32,6 @@ pub(super) fn expected_wait<A: Algorithm>(
     at: Tick,
     costs: LineCosts,
 ) -> Option<[Duration; 2]> {
-    let own = algorithm.peek(state, at, costs.own);
-    let first = own.until_admitted()?;
     let (limit, each) = (algorithm.quota().limit(), costs.own.max(1));
     let fill = costs.are_equal && limit % each == 0;
     let mut left = costs.ahead.saturating_add(costs.own);
@@ -41,10 +39,11 @@ pub(super) fn expected_wait<A: Algorithm>(
         Turns::Booked => {
             let mut after = state.clone();
             algorithm.charge(&mut after, at, costs.ahead);
-            let wait = algorithm.peek(&after, at, costs.own).until_admitted()?;
-            Some([wait; 2])
+            let decision = algorithm.decide(&mut after, at, costs.own);
+            Some([decision.until_admitted()?; 2])
         }
         turns @ (Turns::Repeat(time) | Turns::Slide(time)) => {
+            algorithm.peek(state, at, costs.own).until_admitted()?;
             let slides = turns == Turns::Slide(time);
             let most = left.saturating_add(2 * limit).saturating_mul(2);
             let most = if fill && !slides { left } else { most };
@@ -71,6 +70,8 @@ pub(super) fn expected_wait<A: Algorithm>(
             Some([least, most])
         }
         Turns::Vary(longest) | Turns::Steps(longest) => {
+            let own = algorithm.peek(state, at, costs.own);
+            let first = own.until_admitted()?;
             let longest = longest.max(nanos(algorithm.quota().period()));
             let most = Duration::from_nanos(longest.saturating_mul(costs.ahead));
             let most = own.reset_after.saturating_add(most);

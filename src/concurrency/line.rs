@@ -15,7 +15,7 @@ pub(super) struct PermitsOfKey {
 }
 
 impl LineLimit for PermitsOfKey {
-    fn take(&self, units: u64, priority: u8, _: Tick) -> Decision {
+    fn take(&self, units: u64, priority: u8, _: Tick, _: Duration) -> Decision {
         let taken = self.permits.table.take(PermitRequest {
             id: self.id,
             units,

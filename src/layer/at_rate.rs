@@ -121,9 +121,10 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     fn enter_line(&mut self, entering: &mut Entering<'_>) -> Option<Entered> {
         let (Rate { state, line, .. }, ask) = (self.rate, entering.ask);
         if ask.weight.cost == 0 || state.lines.waiting() == 0 {
-            let taken = state
-                .backend
-                .take_turn(self.key, ask.weight.cost, queue::now());
+            let taken =
+                state
+                    .backend
+                    .take_turn(self.key, ask.weight.cost, queue::now(), Duration::ZERO);
             let decision = taken?;
             if !decision.is_denied() {
                 return Some(self.admit(&decision, entering));

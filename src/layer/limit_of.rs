@@ -14,8 +14,8 @@ pub(super) struct LimitOf<K, L> {
 }
 
 impl<K: Send + 'static, L: Backend<K>> LineLimit for LimitOf<K, L> {
-    fn take(&self, cost: u64, _: u8, at: Tick) -> Decision {
-        let take = || self.backend.take_turn(&self.key, cost, at);
+    fn take(&self, cost: u64, _: u8, at: Tick, late: Duration) -> Decision {
+        let take = || self.backend.take_turn(&self.key, cost, at, late);
         // Only what decides at once is asked. One that panics denies: the others go on.
         let taken = catch_unwind(AssertUnwindSafe(take)).ok().flatten();
         taken.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0))

@@ -48,8 +48,9 @@ type LineShard = HashMap<u64, Box<KeyLine>, FixedState>;
 
 /// The limit of one key, as the head of a line asks it. It knows of no line.
 pub(crate) trait LineLimit: Send + 'static {
-    /// Takes the cost as of this moment, or says after how long to ask again; [`TOLD`], if the line is told.
-    fn take(&self, cost: u64, priority: u8, at: Tick) -> Decision;
+    /// Takes the cost as of this moment, or after a wait of at most `late`. Or says after how long to ask again; [`TOLD`], if
+    /// the line is told.
+    fn take(&self, cost: u64, priority: u8, at: Tick, late: Duration) -> Decision;
 
     /// How long until the cost can be taken after those before it, at least and at most; `None` if never.
     fn wait(&self, costs: LineCosts, at: Tick) -> Option<[Duration; 2]>;
@@ -141,7 +142,7 @@ impl Lines {
             let wait = if costs.ahead > 0 {
                 asked.wait(costs, now)
             } else {
-                let decision = asked.take(new.cost, new.priority, now);
+                let decision = asked.take(new.cost, new.priority, now, Duration::ZERO);
                 if !decision.is_denied() {
                     return Joined::Taken(decision);
                 }
@@ -205,9 +206,14 @@ impl Lines {
             if own.plan > now {
                 break;
             }
-            let decision = own.limit.take(cost, first.priority(), own.plan);
+            let late = late.map_or(now, |late| now.min(late.0)).since(own.plan);
+            let decision = own.limit.take(cost, first.priority(), own.plan, late);
+            if let Some(wait) = decision.wait() {
+                own.plan = own.plan.plus(wait);
+                self.end(own, first, Ok(decision.receipt()), wakers);
+                continue;
+            }
             match decision.retry_after {
-                _ if !decision.is_denied() => self.end(own, first, Ok(decision.receipt()), wakers),
                 None => self.end(own, first, Err(None), wakers),
                 // The limit does not know when.
                 Some(Duration::ZERO) => own.plan = own.plan.max(now).plus(Duration::from_micros(1)),

@@ -84,7 +84,7 @@ impl Counted {
 }
 
 impl LineLimit for Counted {
-    fn take(&self, _: u64, _: u8, at: Tick) -> Decision {
+    fn take(&self, _: u64, _: u8, at: Tick, _: Duration) -> Decision {
         let mut free = lock(&self.0.0);
         if *free > 0 && at >= self.0.1 {
             *free -= 1;

@@ -84,8 +84,8 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
         AnyDecision::started(self.0.apply(key, op))
     }
 
-    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
-        self.0.take_turn(key, cost, at)
+    fn take_turn(&self, key: &K, cost: u64, at: Tick, late: Duration) -> Option<Decision> {
+        self.0.take_turn(key, cost, at, late)
     }
 
     fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
@@ -150,7 +150,7 @@ impl<K: 'static> Backend<K> for Fixed<K> {
         }
     }
 
-    fn take_turn(&self, _: &K, _: u64, _: Tick) -> Option<Decision> {
+    fn take_turn(&self, _: &K, _: u64, _: Tick, _: Duration) -> Option<Decision> {
         Some(self.decision)
     }
 

@@ -166,8 +166,8 @@ where
                     max_wait: deadline.since(now),
                 };
                 let planned = turn.filter(|turn| now.since(*turn) <= LATE);
-                let taken = |at| Some((self.backend.take_turn(&self.key, cost, at)?, at));
-                let (mut decision, asked) = match planned.and_then(taken) {
+                let taken = |at| self.backend.take_turn(&self.key, cost, at, Duration::ZERO);
+                let (mut decision, asked) = match planned.and_then(taken).zip(planned) {
                     Some(decided) => decided,
                     None => match self.backend.apply(&self.key, reserve).await {
                         Ok(decision) => (decision, clock.now()),

@@ -45,10 +45,11 @@ impl<A: Algorithm, C: Clock, K: Key + ?Sized> Backend<K> for Local<A, C> {
         }))
     }
 
-    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
+    fn take_turn(&self, key: &K, cost: u64, at: Tick, late: Duration) -> Option<Decision> {
         let at = self.shared.clock.at(at);
-        let decision = self.entry(key).take_turn(at, cost)?;
-        Some(decision.with_receipt(Receipt::at(at.as_nanos())))
+        let decision = self.entry(key).take_turn((at, late), cost)?;
+        let turn = at.plus(decision.wait().unwrap_or_default());
+        Some(decision.with_receipt(Receipt::at(turn.as_nanos())))
     }
 
     fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {

@@ -207,8 +207,8 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
         }
     }
 
-    fn take_turn(&self, key: &K, cost: u64, at: Tick) -> Option<Decision> {
-        self.at_once(key)?.take_turn(key, cost, at)
+    fn take_turn(&self, key: &K, cost: u64, at: Tick, late: Duration) -> Option<Decision> {
+        self.at_once(key)?.take_turn(key, cost, at, late)
     }
 
     fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
