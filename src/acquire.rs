@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{self, Algorithm, Cost, GiveBack, take_up_to};
+use crate::algorithm::{self, Algorithm, Cost, GiveBack};
 use crate::clock::{Clock, Tick, Timer};
 use crate::decision::{Decision, LineCosts, Verdict};
 
@@ -144,14 +144,6 @@ pub(crate) trait OneKey {
             algorithm.expected_wait(state, at, costs)
         });
         expected.unwrap_or_else(|full| self.deny(full, at).retry_after.map(|wait| [wait; 2]))
-    }
-
-    fn take_up_to(&self, most: u64) -> u64 {
-        let now = self.clock().now();
-        let taken = self.run(now, most > 0, |algorithm, state| {
-            take_up_to(algorithm, state, now, most).0
-        });
-        taken.unwrap_or(0)
     }
 
     /// Gives back `cost`, as if it had been taken now.

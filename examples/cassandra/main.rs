@@ -13,7 +13,7 @@ use tower_throttle::{
     Quota, RateLimited, SlidingLog,
     store::{
         Backend,
-        cas::{CasBuilder, cassandra::Cassandra},
+        cas::{Cas, cassandra::Cassandra},
     },
 };
 
@@ -38,8 +38,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for name in ["machine 1", "machine 2"] {
         let log = SlidingLog::new(Quota::per_minute(5));
         // A lightweight transaction takes several round trips between the nodes.
-        let limit = CasBuilder::new(open()?).deadline(Duration::from_secs(2));
-        machines.push((name, limit.build("login", log)?));
+        let limit = Cas::new(open()?, "login", log)?.deadline(Duration::from_secs(2));
+        machines.push((name, limit));
     }
     // A user of its own for each run, so that runs do not count together.
     let user = format!("user-{}", std::process::id());

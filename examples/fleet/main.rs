@@ -20,7 +20,7 @@ use tokio::{
 };
 use tower_throttle::{
     HeaderKey, Quota, RateLimitLayer, TokenBucket,
-    store::{fleet::SyncedBuilder, redis::Redis},
+    store::{fleet::Synced, redis::Redis},
 };
 
 /// Requests per second that both apps admit together.
@@ -46,9 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// The app of one machine. It prints its address.
 async fn serve(url: &str) -> Result<(), Box<dyn Error>> {
     let bucket = TokenBucket::new(Quota::per_second(LIMIT));
-    let limit = SyncedBuilder::new(Redis::open(url)?)
-        .interval(INTERVAL)
-        .build("fleet", bucket)?;
+    let limit = Synced::new(Redis::open(url)?, "fleet", bucket)?.interval(INTERVAL);
     let layer = RateLimitLayer::new(HeaderKey::new("x-tenant"), limit);
     let app = Router::new().route("/", get(async || "served").layer(layer));
     let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -113,9 +113,9 @@ pub(crate) fn with_redis(app: Router, redis: &Redis) -> Router {
     let report = RateLimitLayer::new(HeaderKey::new("x-client"), report).name("report");
 
     // Machines that decide in memory.
-    let read = Leased::new(redis.clone(), "read", TokenBucket::new(quota));
+    let read = Leased::new(redis.clone(), "read", TokenBucket::new(quota)).expect("a limit");
     let read = RateLimitLayer::new(HeaderKey::new("x-client"), read).name("read");
-    let list = Synced::new(redis.clone(), "list", TokenBucket::new(quota));
+    let list = Synced::new(redis.clone(), "list", TokenBucket::new(quota)).expect("a limit");
     let list = RateLimitLayer::new(HeaderKey::new("x-client"), list).name("list");
 
     app.route("/pay", get(async || "paid").layer(pay))

@@ -15,7 +15,7 @@ use tower_throttle::{
     store::{
         Fallback,
         cas::{CasStore, Loaded, MemoryStore, Program, Runs, Swapped, Value},
-        fleet::FleetBuilder,
+        fleet::FleetLimiter,
     },
 };
 
@@ -152,10 +152,9 @@ fn fleet<const AHEAD: bool>(
         Route::local(policy),
     )];
     for machine in 1..=MACHINES {
-        let builder = FleetBuilder::<_, AHEAD>::new(store.clone());
-        let limiter = builder
-            .build("playground", policy.algorithm().clone())
-            .map_err(refused)?;
+        let algorithm = policy.algorithm().clone();
+        let limiter = FleetLimiter::<_, _, AHEAD>::new(store.clone(), "playground", algorithm);
+        let limiter = limiter.map_err(refused)?;
         // While the store is down each machine admits its share.
         let share = limiter.share_of(MACHINES).map_err(refused)?;
         let route = Route::remote(Fallback::new(limiter, Local::new(share)));

@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut machines = Vec::new();
     for name in ["machine 1", "machine 2"] {
         let log = SlidingLog::new(Quota::per_minute(5));
-        machines.push((name, Cas::new(PostgreSql::open(url)?, "login", log)));
+        machines.push((name, Cas::new(PostgreSql::open(url)?, "login", log)?));
     }
     // A user of its own for each run, so that runs do not count together.
     let user = format!("user-{}", std::process::id());

@@ -205,12 +205,6 @@ impl States for InRedis {
         Ok(with_figures_of(decision, &rest))
     }
 
-    fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {
-        // No other call comes in between, and the time is fixed.
-        let taken = self.peek(key, now, 0)?.remaining().min(most);
-        Ok((taken, self.decide(key, now, taken)?))
-    }
-
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String> {
         let time = self.time(now)?;
         self.ask(key, time, |limiter, name| {

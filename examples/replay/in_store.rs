@@ -22,7 +22,7 @@ use tower_throttle::{
     clock::Tick,
     store::{
         AnyDecision, Backend, Op, Receipt,
-        cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped, Value},
+        cas::{Cas, CasStore, Loaded, MemoryStore, Swapped, Value},
     },
 };
 
@@ -202,12 +202,6 @@ impl<S: CasStore + Clone> States for InStore<S> {
         Ok(with_figures_of(decision, &rest))
     }
 
-    fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {
-        // No other call comes in between, and the time is fixed.
-        let taken = self.peek(key, now, 0)?.remaining().min(most);
-        Ok((taken, self.decide(key, now, taken)?))
-    }
-
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String> {
         let refund = Op::Refund(n, Receipt::at(now.as_nanos()));
         self.apply(key, now, refund).map(drop)
@@ -274,13 +268,11 @@ fn limiter<S: CasStore + Clone>(
 ) -> Result<Cas<AtTraceTime<S>, AnyAlgorithm>, String> {
     // Keys of other replays, running or killed, must not be used. Without kept records each decision is
     // at the store's time.
-    CasBuilder::new(store.clone())
-        .prefix(format!("replay.{}", std::process::id()))
-        .deadline(Duration::from_secs(10))
-        .without_deny_cache()
-        .cached_keys(0)
-        .build("trace", policy.algorithm.clone())
-        .map_err(|error| format!("in a store: {error}"))
+    let name = format!("replay.{}", std::process::id());
+    let limiter = Cas::new(store.clone(), &name, policy.algorithm.clone());
+    let limiter = limiter.map_err(|error| format!("in a store: {error}"))?;
+    let limiter = limiter.deadline(Duration::from_secs(10));
+    Ok(limiter.without_deny_cache().cached_keys(0))
 }
 
 /// A store that reports the time of the trace and lets values expire by it.

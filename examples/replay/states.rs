@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::{
     Decision,
-    algorithm::{Algorithm, AnyAlgorithm, AnyState, Cost, GiveBack, reserve, take_up_to},
+    algorithm::{Algorithm, AnyAlgorithm, AnyState, Cost, GiveBack, reserve},
     clock::Tick,
 };
 
@@ -37,7 +37,11 @@ pub(crate) trait States {
         max_wait: Duration,
     ) -> Result<Decision, String>;
 
-    fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String>;
+    fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {
+        // No other call comes in between, and the time is fixed.
+        let taken = self.peek(key, now, 0)?.remaining().min(most);
+        Ok((taken, self.decide(key, now, taken)?))
+    }
 
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String>;
 
@@ -99,15 +103,6 @@ impl States for InProcess {
     ) -> Result<Decision, String> {
         let state = &self.states[key];
         Ok(self.algorithm.peek_within(state, now, n, max_wait))
-    }
-
-    fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {
-        Ok(take_up_to(
-            &self.algorithm,
-            &mut self.states[key],
-            now,
-            most,
-        ))
     }
 
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String> {

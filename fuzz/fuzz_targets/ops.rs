@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, reserve, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, reserve};
 use tower_throttle::{
     FixedWindow, LeakyBucket, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket,
     clock::Tick,
@@ -64,7 +64,6 @@ enum Step {
     At(u64),
     Check(u64),
     Reserve(u64, u64),
-    TakeUpTo(u64),
     /// A cost, and how long ago it was taken.
     Refund(u64, u64),
     Charge(u64),
@@ -142,12 +141,6 @@ fuzz_target!(|input: Input| {
                 let most = Duration::from_nanos(most);
                 let decision = reserve(&algorithm, &mut state, now, cost, most);
                 assert!(decision.wait().unwrap_or_default() <= most, "{decision:?}");
-            }
-            Step::TakeUpTo(most) => {
-                let before = algorithm.peek(&state, now, 0).remaining();
-                let (taken, decision) = take_up_to(&algorithm, &mut state, now, most);
-                assert_eq!(taken, before.min(most), "{decision:?}");
-                assert!(decision.is_admitted(), "{decision:?}");
             }
             Step::Refund(cost, since) => {
                 let before = algorithm.peek(&state, now, 0);

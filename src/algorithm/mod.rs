@@ -422,33 +422,6 @@ fn used_as<A: Algorithm>(algorithm: &A, used: u64, now: Tick) -> A::State {
     state
 }
 
-/// Takes as much as is available at `now`, at most `most`. Returns how much that was.
-///
-/// ```
-/// use tower_throttle::{Quota, TokenBucket, algorithm, algorithm::Algorithm, clock::Tick};
-///
-/// let bucket = TokenBucket::new(Quota::per_second(10));
-/// let mut state = bucket.fresh(Tick::ZERO);
-/// let (taken, decision) = algorithm::take_up_to(&bucket, &mut state, Tick::ZERO, 12);
-/// assert_eq!((taken, decision.remaining()), (10, 0));
-/// ```
-pub fn take_up_to<A: Algorithm>(
-    algorithm: &A,
-    state: &mut A::State,
-    now: Tick,
-    most: u64,
-) -> (u64, Decision) {
-    let mut taken = most.min(algorithm.peek(state, now, 0).remaining());
-    let mut looked = algorithm.peek(state, now, taken);
-    // Of several limits another one has less, although a greater share of what it may.
-    while taken > 0 && looked.is_denied() {
-        let left = looked.remaining();
-        taken = if left < taken { left } else { 0 };
-        looked = algorithm.peek(state, now, taken);
-    }
-    (taken, algorithm.decide(state, now, taken))
-}
-
 /// Takes `cost` now, for a request that goes after the wait in the decision: it books its turn, which comes within
 /// `max_wait`. Without a turn it decides as [`decide`](Algorithm::decide) does.
 ///

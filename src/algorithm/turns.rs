@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, take_up_to};
+use super::Algorithm;
 use crate::clock::{Tick, nanos};
 use crate::decision::LineCosts;
 
@@ -53,7 +53,7 @@ pub(super) fn expected_wait<A: Algorithm>(
             // How long until single units of so much together have gone.
             let until_gone = |units| {
                 let mut after = state.clone();
-                let left = units - take_up_to(algorithm, &mut after, at, units).0;
+                let left = units - take_up_to(algorithm, &mut after, at, units);
                 let cycles = left.saturating_sub(1) / limit;
                 let rest = algorithm.peek(&after, at, left - cycles * limit);
                 let cycles = Duration::from_nanos(time.saturating_mul(cycles));
@@ -93,4 +93,18 @@ pub(super) fn expected_wait<A: Algorithm>(
             Some([turn.since(at), most])
         }
     }
+}
+
+/// Takes as much as is available at `now`, at most `most`. Returns how much that was.
+fn take_up_to<A: Algorithm>(algorithm: &A, state: &mut A::State, now: Tick, most: u64) -> u64 {
+    let mut taken = most.min(algorithm.peek(state, now, 0).remaining());
+    let mut looked = algorithm.peek(state, now, taken);
+    // Of several limits another one has less, although a greater share of what it may.
+    while taken > 0 && looked.is_denied() {
+        let left = looked.remaining();
+        taken = if left < taken { left } else { 0 };
+        looked = algorithm.peek(state, now, taken);
+    }
+    let _ = algorithm.decide(state, now, taken);
+    taken
 }

@@ -121,11 +121,6 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         OneKey::reserve(self, cost, max_wait)
     }
 
-    /// Takes as much as is available, at most `max`. Returns how much was taken.
-    pub fn take_up_to(&self, max: u64) -> u64 {
-        OneKey::take_up_to(self, max)
-    }
-
     /// Gives back `cost` that was taken just now and not used. It never makes more available than an
     /// unused limit has.
     pub fn refund(&self, cost: u64) {

@@ -11,7 +11,7 @@ use crate::algorithm::TokenBucket;
 use crate::backend::Backend;
 use crate::clock::{Clock, MonotonicClock, Timer};
 use crate::quota::Quota;
-use crate::store::cas::{CasBuilder, CasStore, Fault, Faulty, Loaded, Swapped, Value};
+use crate::store::cas::{Cas, CasStore, Fault, Faulty, Loaded, Swapped, Value};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -222,11 +222,8 @@ async fn faults<S: CasStore>(store: S, key: &str) -> Result<(), String> {
     let store = Faulty::new(store);
     // Nothing comes back during the check.
     let bucket = TokenBucket::new(Quota::per_day(10));
-    let limit = CasBuilder::new(store.clone());
-    let limit = limit
-        .deadline(Duration::from_secs(10))
-        .build("testkit", bucket)
-        .map_err(|error| error.to_string())?;
+    let limit = Cas::new(store.clone(), "testkit", bucket).map_err(|error| error.to_string())?;
+    let limit = limit.deadline(Duration::from_secs(10));
     let planned = [
         Fault::None,
         Fault::LostReply,

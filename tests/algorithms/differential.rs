@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use test_support::wait::at_once;
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, take_up_to};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::testkit::check_backend;
 use tower_throttle::{
@@ -225,16 +225,6 @@ fn a_change_of_quotas_keeps_what_the_oracle_says() {
                     naive.charge(&mut models, tick, cost),
                     "seed {seed}: {naive:?}"
                 ),
-                1 => {
-                    let admits = |units: &u64| naive.peek(&models, tick, *units).is_admitted();
-                    let most = (0..=cost).rev().find(admits).unwrap_or(0);
-                    let _ = naive.decide(&mut models, tick, most);
-                    assert_eq!(
-                        take_up_to(&limits, &mut state, tick, cost).0,
-                        most,
-                        "seed {seed}: {naive:?}"
-                    );
-                }
                 2 => {
                     let at = at(now + random.below(period));
                     let cost = Cost { units: cost, at };

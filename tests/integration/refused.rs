@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tower_throttle::key::Missing;
 use tower_throttle::store::cas::{Cas, MemoryStore};
-use tower_throttle::store::fleet::{LeasedBuilder, Synced, SyncedBuilder};
+use tower_throttle::store::fleet::{Leased, Synced};
 use tower_throttle::store::local::Overflow;
 use tower_throttle::store::{Cached, Fallback, IntoBackend, Plan, Quotas, redis::Redis};
 use tower_throttle::{
@@ -168,7 +168,7 @@ fn a_setting_of_a_layer_or_a_key_that_is_out_of_range_or_has_no_effect_panics() 
 fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
     let local = || IntoBackend::into_backend(window());
     let plans = || Cached::new(|()| async { Ok::<_, StoreError>(Plan::Default) });
-    let cas = || Cas::new(MemoryStore::new(), "name", window());
+    let cas = || Cas::new(MemoryStore::new(), "name", window()).expect("a limit");
     let redis = || Redis::open("redis://127.0.0.1:1").expect("a URL");
     macro_rules! without_a_queue {
         ($($limit:expr;)+) => { panics! { $(
@@ -182,16 +182,13 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
         Quotas::new(cas(), plan_of);
         Fallback::new(local(), local());
         cas();
-        Synced::new(MemoryStore::new(), "name", window());
+        Synced::new(MemoryStore::new(), "name", window()).expect("a limit");
         redis().limiter("name", window());
     }
     panics! { RateLimitLayer::new(Global, cas()).queue(1) => "`queue` for a limit without turns"; }
     let queue = |limit| RateLimitLayer::new(Global, limit);
-    drop(
-        queue(Cas::new(MemoryStore::new(), "name", line()))
-            .queue(1)
-            .seats(1),
-    );
+    let turns = Cas::new(MemoryStore::new(), "name", line());
+    drop(queue(turns.expect("a limit")).queue(1).seats(1));
     drop(
         RateLimitLayer::new(Global, redis().limiter("name", line()))
             .queue(1)
@@ -205,20 +202,26 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
 
 /// Shows promise 200.
 #[test]
-fn what_a_fleet_cannot_have_is_an_error() {
-    let synced = || SyncedBuilder::new(MemoryStore::new());
-    let leased = || LeasedBuilder::new(MemoryStore::new());
+fn what_a_fleet_cannot_have_is_refused() {
+    let store = MemoryStore::new;
+    let synced = || Synced::new(store(), "api", window()).expect("a limit");
+    panics! {
+        synced().interval(Duration::ZERO) => "interval";
+        synced().interval(3_600_001 * MS) => "interval";
+        synced().deadline(Duration::ZERO) => "deadline";
+        synced().life(25 * 3_600_000 * MS) => "life";
+        synced().capacity(0) => "capacity";
+        { let one = synced(); let _other = one.clone(); one.capacity(10) } => "used or cloned";
+        { let one = synced(); let _other = one.clone(); one.life(SECOND) } => "used or cloned";
+        { let one = Cas::new(store(), "api", window()).expect("a limit"); let _other = one.clone(); one.cached_keys(0) }
+            => "used or cloned";
+    }
     let lockout = Lockout::new(DAY);
     errors! {
-        synced().interval(Duration::ZERO).build("api", window()) => "interval";
-        synced().interval(3_600_001 * MS).build("api", window()) => "interval";
-        synced().deadline(Duration::ZERO).build("api", window()) => "deadline";
-        synced().life(150 * MS).build("api", window()) => "life";
-        synced().capacity(0).build("api", window()) => "capacity";
-        synced().prefix("a b").build("api", window()) => "prefix";
-        synced().build("api", lockout) => "use the exact limiter of Redis, or `Cas`";
-        synced().build("api", lockout.after_denials_of(window())) => "use the exact limiter of Redis, or `Cas`";
-        leased().build("api", WarmUp::new(DAY, SECOND)) => "use the exact limiter of Redis, or `Cas`";
-        leased().build("api", AnyAlgorithm::new(lockout)) => "use the exact limiter of Redis, or `Cas`";
+        Synced::new(store(), "a b", window()) => "name";
+        Synced::new(store(), "api", lockout) => "use the exact limiter of Redis, or `Cas`";
+        Synced::new(store(), "api", lockout.after_denials_of(window())) => "use the exact limiter of Redis, or `Cas`";
+        Leased::new(store(), "api", WarmUp::new(DAY, SECOND)) => "use the exact limiter of Redis, or `Cas`";
+        Leased::new(store(), "api", AnyAlgorithm::new(lockout)) => "use the exact limiter of Redis, or `Cas`";
     }
 }

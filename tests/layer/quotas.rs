@@ -107,7 +107,8 @@ const fn window() -> FixedWindow {
 fn in_store_of(plans: &Cached<u64>) -> Quotas<u64> {
     use tower_throttle::store::cas::{Cas, MemoryStore};
 
-    Quotas::new(Cas::new(MemoryStore::new(), "api", window()), plans.clone())
+    let limit = Cas::new(MemoryStore::new(), "api", window()).expect("a limit");
+    Quotas::new(limit, plans.clone())
 }
 
 impl Limit {

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{ConcurrencyLimitLayer, fleet::FleetLimit};
 use tower_throttle::store::Backend;
-use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
+use tower_throttle::store::cas::{Cas, CasStore};
 use tower_throttle::{AsError, Global, Quota, TokenBucket};
 
 const TASKS: usize = 32;
@@ -22,8 +22,8 @@ const CALLS: u64 = 10;
 fn machine<S: CasStore>(store: S, limit: u64) -> Cas<S, TokenBucket> {
     let bucket = TokenBucket::new(Quota::per(limit, Duration::from_secs(10_000_000)).burst(limit));
     // All have to get a decision, however slow this machine is.
-    let builder = CasBuilder::new(store).deadline(Duration::from_secs(60));
-    builder.build("shared", bucket).expect("a limit")
+    let limit = Cas::new(store, "shared", bucket).expect("a limit");
+    limit.deadline(Duration::from_secs(60))
 }
 
 /// Machines that have a connection each admit exactly the limit.

@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Statement};
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::cassandra::Cassandra;
 use tower_throttle::store::cas::postgres::PostgreSql;
-use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
+use tower_throttle::store::cas::{Cas, CasStore};
 use tower_throttle::{FixedWindow, Quota};
 
 use crate::row::{Effort, ends, median};
@@ -115,11 +115,11 @@ async fn transact_by_hand(session: Arc<Session>, update: PreparedStatement, key:
 }
 
 fn limit<S: CasStore>(store: S) -> Cas<S, FixedWindow> {
-    // Long, so that no call gives up.
-    let builder = CasBuilder::new(store).deadline(Duration::from_secs(30));
     // Whose states live for longer than the comparison takes.
     let window = FixedWindow::new(Quota::per_day(LIMIT));
-    builder.build("compare", window).expect("a limit")
+    let limit = Cas::new(store, "compare", window).expect("a limit");
+    // Long, so that no call gives up.
+    limit.deadline(Duration::from_secs(30))
 }
 
 /// One call for a key.

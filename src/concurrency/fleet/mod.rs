@@ -84,7 +84,6 @@ use crate::sync::{Mutex, lock};
 pub struct FleetLimit<S> {
     store: S,
     name: String,
-    prefix: String,
     limit: u32,
     life: Duration,
     deadline: Duration,
@@ -104,7 +103,6 @@ impl<S: CasStore> FleetLimit<S> {
         Self {
             store,
             name: name.to_owned(),
-            prefix: "throttle".to_owned(),
             limit,
             life: Duration::from_secs(10),
             deadline: Duration::from_millis(100),
@@ -156,25 +154,6 @@ impl<S: CasStore> FleetLimit<S> {
         self.deadline = deadline;
         self
     }
-
-    /// The start of the names of all keys, by default `throttle`.
-    ///
-    /// ```
-    /// use tower_throttle::concurrency::fleet::FleetLimit;
-    /// use tower_throttle::store::cas::MemoryStore;
-    ///
-    /// let limit = FleetLimit::new(MemoryStore::new(), "exports", 10).prefix("shop");
-    /// # drop(limit);
-    /// ```
-    ///
-    /// # Panics
-    /// If it is not 1 to 64 letters, digits and any of `. _ -`.
-    #[track_caller]
-    pub fn prefix(mut self, prefix: &str) -> Self {
-        expect_valid(check_name("prefix", prefix));
-        prefix.clone_into(&mut self.prefix);
-        self
-    }
 }
 
 impl<S: CasStore> IntoLimit for FleetLimit<S> {
@@ -182,7 +161,7 @@ impl<S: CasStore> IntoLimit for FleetLimit<S> {
 
     fn into_limit(self) -> (Permits, Fleet<S>) {
         let deadline = self.deadline.min(self.life / 10);
-        let leases = Leases::new(self.store, [&self.prefix, &self.name], self.life, deadline);
+        let leases = Leases::new(self.store, &self.name, self.life, deadline);
         let fleet = Fleet {
             leases: Arc::new(leases),
             last_error: Arc::default(),

@@ -11,8 +11,10 @@ use crate::error::ConfigError;
 use crate::key::ClientIp;
 use crate::policy::file::StoreSource;
 use crate::store::any;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use crate::store::cas::Cas;
 #[cfg(feature = "postgres")]
-use crate::store::cas::{CasBuilder, postgres::PostgreSql};
+use crate::store::cas::postgres::PostgreSql;
 #[cfg(feature = "redis")]
 use crate::store::redis::Redis;
 
@@ -87,7 +89,7 @@ impl Environment {
     /// ```
     ///
     /// With a Redis of the program, it is
-    /// `.store("shared", move |name, algorithm| Ok(redis.limiter(name, algorithm)))`.
+    /// `.store("shared", move |name, algorithm| Cas::new(redis.clone(), name, algorithm))`.
     #[must_use]
     pub fn store<F, L>(mut self, name: &str, limiter: F) -> Self
     where
@@ -127,16 +129,15 @@ impl Environment {
                 let redis = Redis::open(url).map_err(|error| error.to_string())?;
                 let redis = redis.deadline(deadline);
                 Ok(self.store(name, move |name, algorithm| {
-                    redis.try_limiter(name, algorithm)
+                    Cas::new(redis.clone(), name, algorithm)
                 }))
             }
             // The table is that of `PostgreSql::create_table`.
             #[cfg(feature = "postgres")]
             ("postgres", url, deadline) => {
                 let store = PostgreSql::open(url).map_err(|error| error.to_string())?;
-                let builder = CasBuilder::new(store).deadline(deadline);
                 Ok(self.store(name, move |name, algorithm| {
-                    builder.clone().build(name, algorithm)
+                    Ok(Cas::new(store.clone(), name, algorithm)?.deadline(deadline))
                 }))
             }
             (feature, ..) => {

@@ -1,25 +1,25 @@
 //! A limiter whose states are in a store with a compare-and-swap.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     CasStore, Runs,
-    builder::CasBuilder,
     calls::Calls,
     decider::{Decider, KeyCall, is_update},
     driver::{Alone, Driver, IN_FLIGHT},
     error::shut_down,
     inner::Inner,
     lanes::{Lane, Lanes, Waiting},
+    settings::expect_unused,
     shared::Shared,
 };
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, IntoBackend, Op};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
-use crate::error::{ConfigError, StoreError, expect_valid};
+use crate::error::{ConfigError, StoreError};
 use crate::quota::Quota;
 use crate::store::{
     any::{AnyDecision, any},
@@ -44,8 +44,8 @@ use crate::sync::Ordering;
 /// use tower_throttle::{Quota, SlidingLog, store::{Backend, cas::{Cas, MemoryStore}}};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tower_throttle::StoreError> {
-/// let limit = Cas::new(MemoryStore::new(), "login", SlidingLog::new(Quota::per_minute(5)));
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limit = Cas::new(MemoryStore::new(), "login", SlidingLog::new(Quota::per_minute(5)))?;
 /// assert!(limit.decide("alice", 5).await?.is_admitted());
 /// assert!(limit.decide("alice", 1).await?.is_denied());
 /// # Ok(())
@@ -70,17 +70,124 @@ pub struct CasCounts {
 }
 
 impl<S: CasStore, A: Algorithm> Cas<S, A> {
-    /// A limit with default settings. Limits of one name in one store are one limit.
+    /// A limit. Limits of one name in one store are one limit.
     ///
-    /// # Panics
-    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused;
-    /// [`CasBuilder::build`] returns an error instead.
-    #[track_caller]
-    pub fn new<I>(store: S, name: &str, algorithm: I) -> Self
+    /// # Errors
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, store::cas::{Cas, MemoryStore}};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(10));
+    /// let error = Cas::new(MemoryStore::new(), "a b", bucket).unwrap_err();
+    /// assert!(error.to_string().starts_with("name: \"a b\" is not allowed; give 1 to 64 letters"));
+    /// ```
+    pub fn new<I>(store: S, name: &str, algorithm: I) -> Result<Self, ConfigError>
     where
         I: IntoAlgorithm<Algorithm = A>,
     {
-        expect_valid(CasBuilder::new(store).build(name, algorithm))
+        check_name("name", name)?;
+        let settings = store.settings();
+        let decider = Decider::new(algorithm.into_algorithm(), S::RUNS)?;
+        // A denial from the cache would not be counted.
+        let caches = settings.caches_denials && !decider.algorithm.capabilities().counts_denials;
+        let inner = Inner {
+            name_prefix: format!("{{{}:{name}:", settings.prefix),
+            shared: Shared::new(store, settings.deadline),
+            lanes: Lanes::new(10_000),
+            deny_cache: caches.then(DenyCache::new),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+            decider: Arc::new(decider),
+        })
+    }
+
+    /// Sets how long a call may take, by default 100 ms. Conflicts with other machines are retried
+    /// within it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tower_throttle::{Quota, TokenBucket};
+    /// use tower_throttle::store::{Backend, cas::{Cas, Fault, Faulty, MemoryStore}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = Faulty::new(MemoryStore::new());
+    /// let limit = Cas::new(store.clone(), "api", TokenBucket::new(Quota::per_second(10)))?
+    ///     .deadline(Duration::from_millis(20));
+    /// store.plan([Fault::Delay(Duration::from_secs(60))]);
+    /// let error = limit.decide("alice", 1).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "memory: no decision within 20ms");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If the limit was used or cloned before.
+    #[must_use]
+    #[track_caller]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        expect_unused(&mut self.inner).shared.deadline = deadline;
+        self
+    }
+
+    /// Sets of about how many keys the last record is kept, by default 10,000. The next decision on such a
+    /// key needs one round trip instead of two. With zero, every decision reads the store first, except for calls
+    /// that wait for each other.
+    ///
+    /// ```
+    /// use tower_throttle::{Quota, TokenBucket, store::{Backend, cas::{Cas, MemoryStore}}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let bucket = TokenBucket::new(Quota::per_hour(10));
+    /// let limit = Cas::new(MemoryStore::new(), "api", bucket)?.cached_keys(0);
+    /// for _ in 0..3 {
+    ///     assert!(limit.decide("alice", 1).await?.is_admitted());
+    /// }
+    /// assert_eq!((limit.counts().loads, limit.counts().swaps), (3, 3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If the limit was used or cloned before.
+    #[must_use]
+    #[track_caller]
+    pub fn cached_keys(mut self, keys: usize) -> Self {
+        expect_unused(&mut self.inner).lanes = Lanes::new(keys);
+        self
+    }
+
+    /// Asks the store again for every request of a key that is being denied. By default, a denial
+    /// is repeated until it ends, for at most ten seconds.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Quota, store::{Backend, cas::{Cas, MemoryStore}}};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let limit = Cas::new(store.clone(), "api", FixedWindow::new(Quota::per_day(1)))?
+    ///     .without_deny_cache();
+    /// assert!(limit.decide("alice", 1).await?.is_admitted());
+    /// assert!(limit.decide("alice", 1).await?.is_denied());
+    /// // Each request sees what the store holds now.
+    /// store.clear();
+    /// assert!(limit.decide("alice", 1).await?.is_admitted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If the limit was used or cloned before.
+    #[must_use]
+    #[track_caller]
+    pub fn without_deny_cache(mut self) -> Self {
+        expect_unused(&mut self.inner).deny_cache = None;
+        self
     }
 
     /// The algorithm with this machine's share of the quota, for a limit in process on each of
@@ -96,7 +203,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::cas::{Cas, MemoryStore}};
     ///
     /// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
-    /// let limit = Cas::new(MemoryStore::new(), "api", bucket);
+    /// let limit = Cas::new(MemoryStore::new(), "api", bucket)?;
     /// assert_eq!(limit.share_of(5)?.quota().to_string(), "2/s; burst=10");
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
@@ -110,8 +217,8 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// use tower_throttle::{Quota, TokenBucket, store::{Backend, cas::{Cas, MemoryStore}}};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower_throttle::StoreError> {
-    /// let limit = Cas::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_hour(10)));
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limit = Cas::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_hour(10)))?;
     /// for _ in 0..5 {
     ///     assert!(limit.decide("alice", 1).await?.is_admitted());
     /// }
@@ -160,44 +267,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         };
         let sent = inner.send(waiting);
         sent.unwrap_or_else(|error| AnyDecision::ready(Err(error)))
-    }
-}
-
-impl<S: CasStore> CasBuilder<S> {
-    /// Builds a limit. Limits of one name and prefix in one store are one limit.
-    ///
-    /// # Errors
-    /// If the name or the prefix is not 1 to 64 letters, digits and any of `. _ -`, or if the
-    /// algorithm is refused.
-    ///
-    /// ```
-    /// use tower_throttle::{Quota, TokenBucket, store::cas::{CasBuilder, MemoryStore}};
-    ///
-    /// let bucket = TokenBucket::new(Quota::per_second(10));
-    /// let error = CasBuilder::new(MemoryStore::new()).build("a b", bucket).unwrap_err();
-    /// assert!(error.to_string().starts_with("name: \"a b\" is not allowed; give 1 to 64 letters"));
-    /// ```
-    pub fn build<I: IntoAlgorithm<Algorithm: Algorithm>>(
-        self,
-        name: &str,
-        algorithm: I,
-    ) -> Result<Cas<S, I::Algorithm>, ConfigError> {
-        let Self { store, settings } = self;
-        check_name("prefix", &settings.prefix)?;
-        check_name("name", name)?;
-        let decider = Decider::new(algorithm.into_algorithm(), S::RUNS)?;
-        // A denial from the cache would not be counted.
-        let caches = settings.caches_denials && !decider.algorithm.capabilities().counts_denials;
-        let inner = Inner {
-            shared: Arc::new(Shared::new(store, settings.deadline)),
-            lanes: Lanes::new(settings.cached_keys),
-            name_prefix: format!("{{{}:{name}:", settings.prefix),
-            deny_cache: caches.then(DenyCache::new),
-        };
-        Ok(Cas {
-            inner: Arc::new(inner),
-            decider: Arc::new(decider),
-        })
     }
 }
 

@@ -208,9 +208,9 @@ impl<S: CasStore, A: Algorithm> Round<'_, S, A> {
     async fn swap(&mut self, key: &Arc<str>, known: &mut Option<Known>) -> bool {
         RemoteMetrics(S::NAME).batch_sent(self.calls.len());
         let asked_at = MonotonicClock.now();
-        let (shared, mut sent) = (Arc::clone(&self.inner.shared), Vec::new());
+        let (inner, mut sent) = (self.inner, Vec::new());
         // An algorithm of a user's own may panic.
-        let swapping = swap(&shared, key, self, known, &mut sent);
+        let swapping = swap(&inner.shared, key, self, known, &mut sent);
         let swapped = catch_panic(S::NAME, pin!(swapping)).await;
         match swapped.unwrap_or_else(|error| Some(Err(error))) {
             None => return self.calls.is_empty(),

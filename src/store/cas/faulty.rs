@@ -15,9 +15,9 @@ use crate::sync::{Mutex, lock};
 /// use tower_throttle::store::{Backend, cas::{Cas, Fault, Faulty, MemoryStore}};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tower_throttle::StoreError> {
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = Faulty::new(MemoryStore::new());
-/// let limit = Cas::new(store.clone(), "api", TokenBucket::new(Quota::per_hour(10)));
+/// let limit = Cas::new(store.clone(), "api", TokenBucket::new(Quota::per_hour(10)))?;
 /// // The swap is executed, and its reply is lost. The cost is counted once.
 /// store.plan([Fault::LostReply]);
 /// assert_eq!(limit.decide("alice", 1).await?.remaining(), 9);

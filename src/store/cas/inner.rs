@@ -1,6 +1,6 @@
 //! What the clones of a limiter, and the tasks that decide for it, share.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::{
     CasStore,
@@ -22,7 +22,7 @@ use crate::store::{
 const GRACE: Duration = Duration::from_millis(50);
 
 pub(super) struct Inner<S: CasStore, A: Algorithm> {
-    pub(super) shared: Arc<Shared<S>>,
+    pub(super) shared: Shared<S>,
     pub(super) lanes: Lanes<A>,
     /// The start of the names of its keys.
     pub(super) name_prefix: String,

@@ -61,12 +61,8 @@ pub(crate) struct Leases<S> {
 }
 
 impl<S: CasStore> Leases<S> {
-    pub(crate) fn new(
-        store: S,
-        [prefix, name]: [&str; 2],
-        life: Duration,
-        deadline: Duration,
-    ) -> Self {
+    pub(crate) fn new(store: S, name: &str, life: Duration, deadline: Duration) -> Self {
+        let prefix = store.settings().prefix;
         let shared = Shared::new(store, deadline);
         Self {
             name_prefix: format!("{{{prefix}:{name}:"),

@@ -17,10 +17,10 @@ type Values = HashMap<String, (Value, Tick)>;
 /// use tower_throttle::{FixedWindow, Quota, store::{Backend, cas::{Cas, MemoryStore}}};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tower_throttle::StoreError> {
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = MemoryStore::new();
 /// let machine = || Cas::new(store.clone(), "api", FixedWindow::new(Quota::per_hour(2)));
-/// let (a, b) = (machine(), machine());
+/// let (a, b) = (machine()?, machine()?);
 /// assert!(a.decide("alice", 1).await?.is_admitted());
 /// assert!(b.decide("alice", 1).await?.is_admitted());
 /// assert!(a.decide("alice", 1).await?.is_denied());

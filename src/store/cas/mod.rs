@@ -19,15 +19,15 @@
 //! Machines take turns at a key that several swap: each waits at random in a window that doubles with its
 //! conflicts and halves with its successes, and takes along all calls that come meanwhile. So the store's
 //! work does not grow with the number of machines, but the time until a machine has its turn does: give a
-//! key that many machines use at the same time a [deadline](CasBuilder::deadline) of some round trips per
+//! key that many machines use at the same time a [deadline](Cas::deadline) of some round trips per
 //! machine.
 //!
 //! A denial is confirmed by a read, and writes nothing. It answers all calls that have queued for it, and is then
-//! repeated without asking the store until it ends, as [`CasBuilder::without_deny_cache`] describes.
+//! repeated without asking the store until it ends, as [`Cas::without_deny_cache`] describes.
 //!
 //! # Failure
 //!
-//! A call ends within the [deadline](CasBuilder::deadline), on every runtime, with a decision or with
+//! A call ends within the [deadline](Cas::deadline), on every runtime, with a decision or with
 //! a [`StoreError`](crate::StoreError) that says whether it is transient. If a swap fails, the store
 //! may have executed it. Each swap has a version of its own, and a value names the last eight: the
 //! next read shows whether it was executed, and it is sent again only if it was not. So a cost is
@@ -59,7 +59,6 @@
 //! A key with a [quota of its own](crate::store::Quotas) has one value for all its quotas of one period.
 
 mod backend;
-mod builder;
 mod calls;
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
@@ -87,11 +86,11 @@ mod value;
 
 #[cfg(feature = "redis")]
 pub(super) use self::calls::{Calls, Decided};
+pub(super) use self::settings::expect_unused;
 #[cfg(not(feature = "redis"))]
 use self::unscripted::Kernels;
 pub use self::{
     backend::{Cas, CasCounts},
-    builder::CasBuilder,
     faulty::{Fault, Faulty},
     memory::MemoryStore,
     port::{CasStore, Program, Runs},

@@ -34,7 +34,7 @@ pub enum Runs {
 /// use std::{sync::Mutex, time::Duration};
 ///
 /// use tower_throttle::{FixedWindow, Quota, StoreError};
-/// use tower_throttle::store::{Backend, cas::{CasBuilder, CasStore, Loaded, Swapped, Value}};
+/// use tower_throttle::store::{Backend, cas::{Cas, CasStore, Loaded, Swapped, Value}};
 ///
 /// /// The value of the only key, which does not expire.
 /// #[derive(Debug, Default)]
@@ -66,8 +66,7 @@ pub enum Runs {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let window = FixedWindow::new(Quota::per_hour(1));
-/// let limit = CasBuilder::new(OneValue::default())
-///     .build("jobs", window)?;
+/// let limit = Cas::new(OneValue::default(), "jobs", window)?;
 /// assert!(limit.decide("all", 1).await?.is_admitted());
 /// assert!(limit.decide("all", 1).await?.is_denied());
 /// # Ok(())
@@ -118,7 +117,7 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
         Some(0)
     }
 
-    /// The settings of limits in this store, of which a [`CasBuilder`](super::CasBuilder) changes some.
+    /// The settings of limits in this store, unless they set others.
     fn settings(&self) -> Settings {
         Settings::new(Self::NAME)
     }

@@ -27,7 +27,7 @@ const LOOKS: usize = 32;
 pub(super) struct Keys {
     shards: Box<[CachePadded<Mutex<KeyShard>>]>,
     hasher: Seeded,
-    capacity: usize,
+    pub(super) capacity: usize,
     len: AtomicUsize,
     evicted: AtomicU64,
     lost: AtomicU64,

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::machine::Budget;
-use super::node::{CALL_DEADLINE, Node, Owner};
+use super::node::{Node, Owner, Times};
 use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
 use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::{Clock, MonotonicClock, Tick};
@@ -13,10 +13,12 @@ use crate::key::Key;
 use crate::quota::Quota;
 use crate::store::{
     any::AnyDecision,
-    cas::CasStore,
+    cas::{CasStore, expect_unused},
     remote::{RemoteKey, check_name},
 };
 use crate::sync::{Ordering, lock};
+
+const A_DAY: (Duration, &str) = (Duration::from_secs(86_400), "1 ms to 1 day");
 
 /// A limit of a fleet that every machine decides in memory: [`Synced`](super::Synced) or
 /// [`Leased`](super::Leased). If it is `AHEAD`, machines are granted what refills in the coming interval as well.
@@ -27,18 +29,6 @@ use crate::sync::{Ordering, lock};
 /// Nothing is taken for a request whose decision is dropped while it is pending.
 pub struct FleetLimiter<S: CasStore, A: Algorithm, const AHEAD: bool> {
     owner: Arc<Owner<S, A>>,
-}
-
-/// Settings of a [`Synced`](super::Synced) or [`Leased`](super::Leased) limiter.
-#[derive(Clone, Debug)]
-#[must_use = "settings have no effect before `build`"]
-pub struct FleetBuilder<S, const AHEAD: bool> {
-    store: S,
-    prefix: String,
-    interval: Duration,
-    deadline: Option<Duration>,
-    life: Option<Duration>,
-    capacity: usize,
 }
 
 /// Counts of what a limiter of a fleet has exchanged since it was made.
@@ -61,17 +51,95 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
         &self.owner.0
     }
 
-    /// A limit with default settings. Limits of one name in one store are one limit.
+    /// A limit. Limits of one name in one store are one limit.
     ///
-    /// # Panics
-    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused;
-    /// [`FleetBuilder::build`] returns an error instead.
-    #[track_caller]
-    pub fn new<I>(store: S, name: &str, algorithm: I) -> Self
+    /// # Errors
+    /// If the name is not 1 to 64 letters, digits and any of `. _ -`, or if the algorithm is refused.
+    pub fn new<I>(store: S, name: &str, algorithm: I) -> Result<Self, ConfigError>
     where
         I: IntoAlgorithm<Algorithm = A>,
     {
-        expect_valid(FleetBuilder::new(store).build(name, algorithm))
+        check_name("name", name)?;
+        let node = Node::new(store, name, algorithm.into_algorithm(), AHEAD)?;
+        let owner = Arc::new(Owner(Arc::new(node)));
+        Ok(Self { owner })
+    }
+
+    /// Sets how often a key in use is exchanged with the store, by default every 100 ms. Intervals are
+    /// up to a tenth shorter or longer, so that machines do not keep in step.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_throttle::{Quota, TokenBucket, store::{cas::MemoryStore, fleet::Synced}};
+    ///
+    /// let limit = Synced::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_minute(6_000)))?
+    ///     .interval(Duration::from_secs(1));
+    /// # let _ = limit;
+    /// # Ok::<(), tower_throttle::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If it is not 1 ms to 1 hour, or if the limiter was used or cloned before.
+    #[must_use]
+    #[track_caller]
+    pub fn interval(self, interval: Duration) -> Self {
+        let most = (Duration::from_secs(3_600), "1 ms to 1 hour");
+        self.set("interval", interval, most, |times| {
+            times.interval = interval;
+        })
+    }
+
+    /// Sets how long a request waits for an exchange of its key at most, by default two intervals and the
+    /// time that a call of the store may take.
+    ///
+    /// # Panics
+    /// If it is not 1 ms to 1 day, or if the limiter was used or cloned before.
+    #[must_use]
+    #[track_caller]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        self.set("deadline", deadline, A_DAY, |times| {
+            times.deadline = Some(deadline);
+        })
+    }
+
+    /// Sets for how long a grant is good, at least two intervals: by default ten of them, and one second at least. A
+    /// machine that crashes costs the fleet what it held for up to twice as long.
+    ///
+    /// # Panics
+    /// If it is not 1 ms to 1 day, or if the limiter was used or cloned before.
+    #[must_use]
+    #[track_caller]
+    pub fn life(self, life: Duration) -> Self {
+        self.set("life", life, A_DAY, |times| times.life = Some(life))
+    }
+
+    /// Sets how many keys the table of a machine holds, by default 100,000.
+    ///
+    /// # Panics
+    /// If it is 0, or if the limiter was used or cloned before.
+    #[must_use]
+    #[track_caller]
+    pub fn capacity(mut self, keys: usize) -> Self {
+        assert!(keys > 0, "capacity: 0 is not allowed; give 1 or more");
+        let node = expect_unused(&mut expect_unused(&mut self.owner).0);
+        node.keys.capacity = keys;
+        self
+    }
+
+    #[track_caller]
+    fn set(
+        mut self,
+        field: &'static str,
+        value: Duration,
+        (most, allowed): (Duration, &'static str),
+        change: impl FnOnce(&mut Times),
+    ) -> Self {
+        if !(Duration::from_millis(1)..=most).contains(&value) {
+            let error = ConfigError::out_of_range(field, format!("{value:?}"), allowed);
+            expect_valid(Err::<(), _>(error));
+        }
+        expect_unused(&mut expect_unused(&mut self.owner).0).set(change);
+        self
     }
 
     /// Waits until the store has replied once.
@@ -155,116 +223,6 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
             node.exchange_now(hash);
         }
         Ok(decision)
-    }
-}
-
-impl<S: CasStore, const AHEAD: bool> FleetBuilder<S, AHEAD> {
-    /// The default settings.
-    pub fn new(store: S) -> Self {
-        Self {
-            store,
-            prefix: "throttle".to_owned(),
-            interval: Duration::from_millis(100),
-            deadline: None,
-            life: None,
-            capacity: 100_000,
-        }
-    }
-
-    /// Sets how often a key in use is exchanged with the store, by default every 100 ms. Intervals are
-    /// up to a tenth shorter or longer, so that machines do not keep in step.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::{Quota, TokenBucket, store::{cas::MemoryStore, fleet::SyncedBuilder}};
-    ///
-    /// let limit = SyncedBuilder::new(MemoryStore::new())
-    ///     .interval(Duration::from_secs(1))
-    ///     .build("api", TokenBucket::new(Quota::per_minute(6_000)))?;
-    /// # let _ = limit;
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    /// Sets how long a request waits for an exchange of its key at most, by default two intervals and the
-    /// time that a call of the store may take.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
-
-    /// Sets for how long a grant is good: by default ten intervals, and one second at least. A machine that crashes
-    /// costs the fleet what it held for up to twice as long.
-    pub fn life(mut self, life: Duration) -> Self {
-        self.life = Some(life);
-        self
-    }
-
-    /// Sets how many keys the table of a machine holds, by default 100,000.
-    pub fn capacity(mut self, keys: usize) -> Self {
-        self.capacity = keys;
-        self
-    }
-
-    /// Sets the start of the names of all keys, by default `throttle`.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Builds a limit. Limits of one name and prefix in one store are one limit.
-    ///
-    /// # Errors
-    /// If the name or the prefix is not 1 to 64 letters, digits and any of `. _ -`, if a setting is out
-    /// of range, or if the algorithm is refused.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_throttle::{Quota, TokenBucket, store::{cas::MemoryStore, fleet::SyncedBuilder}};
-    ///
-    /// let builder = SyncedBuilder::new(MemoryStore::new()).interval(Duration::ZERO);
-    /// let error = builder.build("api", TokenBucket::new(Quota::per_second(10))).unwrap_err();
-    /// assert_eq!(error.to_string(), "interval: 0ns is not allowed; give 1 ms to 1 hour");
-    /// ```
-    pub fn build<I: IntoAlgorithm<Algorithm: Algorithm>>(
-        self,
-        name: &str,
-        algorithm: I,
-    ) -> Result<FleetLimiter<S, I::Algorithm, AHEAD>, ConfigError> {
-        check_name("prefix", &self.prefix)?;
-        check_name("name", name)?;
-        let interval = self.interval;
-        let life = interval.saturating_mul(10).max(Duration::from_secs(1));
-        let life = self.life.unwrap_or(life);
-        let deadline = interval.saturating_mul(2).saturating_add(CALL_DEADLINE);
-        let deadline = self.deadline.unwrap_or(deadline);
-        let (milli, day) = (Duration::from_millis(1), Duration::from_secs(86_400));
-        let lives = interval.saturating_mul(2)..=day;
-        for (field, value, range, allowed) in [
-            ("interval", interval, milli..=day / 24, "1 ms to 1 hour"),
-            ("life", life, lives, "two intervals to 1 day"),
-            ("deadline", deadline, milli..=day, "1 ms to 1 day"),
-        ] {
-            if !range.contains(&value) {
-                let value = format!("{value:?}");
-                return Err(ConfigError::out_of_range(field, value, allowed));
-            }
-        }
-        if self.capacity == 0 {
-            return Err(ConfigError::out_of_range("capacity", 0, "1 or more"));
-        }
-        let node = Node::new(
-            self.store,
-            [&self.prefix, name],
-            algorithm.into_algorithm(),
-            [interval, life, deadline],
-            (self.capacity, AHEAD),
-        )?;
-        let owner = Arc::new(Owner(Arc::new(node)));
-        Ok(FleetLimiter { owner })
     }
 }
 

@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tower_throttle::store::{Backend, cas::MemoryStore, fleet::SyncedBuilder};
+//! use tower_throttle::store::{Backend, cas::MemoryStore, fleet::Synced};
 //! use tower_throttle::{Quota, TokenBucket};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -22,10 +22,9 @@
 //! let store = MemoryStore::new();
 //! let machine = || {
 //!     let bucket = TokenBucket::new(Quota::per_hour(10));
-//!     let builder = SyncedBuilder::new(store.clone()).interval(Duration::from_millis(50));
-//!     builder.build("api", bucket)
+//!     Synced::new(store.clone(), "api", bucket)
 //! };
-//! let (a, b) = (machine()?, machine()?);
+//! let (a, b) = (machine()?, machine()?.interval(Duration::from_millis(50)));
 //! for _ in 0..10 {
 //!     assert!(a.decide("alice", 1).await?.is_admitted());
 //! }
@@ -104,16 +103,10 @@ mod tests;
 
 #[cfg(feature = "redis")]
 pub(in crate::store) use self::batch::{Batch, Replies};
-pub use self::limiter::{FleetBuilder, FleetCounts, FleetLimiter};
+pub use self::limiter::{FleetCounts, FleetLimiter};
 
 /// A limit of a fleet that may use what refills in the coming interval.
 pub type Synced<S, A> = FleetLimiter<S, A, true>;
 
-/// Settings of a [`Synced`] limiter.
-pub type SyncedBuilder<S> = FleetBuilder<S, true>;
-
 /// A limit of a fleet that never exceeds that of its algorithm.
 pub type Leased<S, A> = FleetLimiter<S, A, false>;
-
-/// Settings of a [`Leased`] limiter.
-pub type LeasedBuilder<S> = FleetBuilder<S, false>;

@@ -35,7 +35,7 @@ use crate::store::{
 use crate::sync::{CachePadded, Mutex, Ordering, lock};
 
 /// How long a call of the store may take.
-pub(super) const CALL_DEADLINE: Duration = Duration::from_secs(1);
+const CALL_DEADLINE: Duration = Duration::from_secs(1);
 /// How long a limiter that is dropped takes to report what is left at most.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
 /// How many keys a batch holds at most: a store that cannot serve a round within an interval still replies to
@@ -54,14 +54,38 @@ pub(super) struct Node<S: CasStore, A: Algorithm> {
     pub(super) keys: Keys,
     pub(super) name_prefix: String,
     pub(super) algorithm: A,
-    interval: Duration,
-    /// How long a request waits at most.
-    wait_limit: Duration,
+    times: Times,
     id: u64,
     pub(super) sequence_key: Arc<str>,
     is_running: CachePadded<AtomicBool>,
     wake: Notify,
     pub(super) progress: Mutex<Progress>,
+}
+
+/// The times of a machine, of which some follow from its interval unless they are set.
+pub(super) struct Times {
+    pub(super) interval: Duration,
+    /// How long a request waits at most.
+    pub(super) deadline: Option<Duration>,
+    pub(super) life: Option<Duration>,
+}
+
+impl Times {
+    fn deadline(&self) -> Duration {
+        let deadline = self.interval * 2 + CALL_DEADLINE;
+        self.deadline.unwrap_or(deadline)
+    }
+
+    /// A limit with these times.
+    fn of(&self, limit: Limit) -> Limit {
+        let life = (self.interval * 10).max(Duration::from_secs(1));
+        let life = self.life.unwrap_or(life).max(self.interval * 2);
+        Limit {
+            interval: nanos(self.interval) / 1_000,
+            life: nanos(life) / 1_000,
+            ..limit
+        }
+    }
 }
 
 /// How far the exchanges are. It outlives the task. Its lock is taken before that of a key, if both are.
@@ -100,35 +124,46 @@ impl<S: CasStore, A: Algorithm> Drop for Owner<S, A> {
 impl<S: CasStore, A: Algorithm> Node<S, A> {
     pub(super) fn new(
         store: S,
-        [prefix, name]: [&str; 2],
+        name: &str,
         algorithm: A,
-        [interval, life, wait_limit]: [Duration; 3],
-        (capacity, ahead): (usize, bool),
+        ahead: bool,
     ) -> Result<Self, ConfigError> {
         algorithm.validate()?;
+        let prefix = store.settings().prefix;
         let shared = Arc::new(Shared::new(store, CALL_DEADLINE));
-        let limit = Limit {
-            shape: Shape::of(&algorithm, unix_now())?,
-            interval: nanos(interval) / 1_000,
-            life: nanos(life) / 1_000,
-            ahead,
+        let times = Times {
+            interval: Duration::from_millis(100),
+            deadline: None,
+            life: None,
         };
+        let limit = times.of(Limit {
+            shape: Shape::of(&algorithm, unix_now())?,
+            interval: 0,
+            life: 0,
+            ahead,
+        });
         // Machines that count otherwise have values of their own.
         let name_prefix = format!("{{{prefix}:{name}:{}:", layout_of(&algorithm));
         let id = shared.next_random() >> 12;
         Ok(Self {
             shared,
-            keys: Keys::new(capacity, limit),
+            keys: Keys::new(100_000, limit),
             sequence_key: format!("{name_prefix}0}}#{id}").into(),
             name_prefix,
             algorithm,
-            interval,
-            wait_limit,
+            times,
             id,
             is_running: CachePadded(AtomicBool::new(false)),
             wake: Notify::new(),
             progress: Mutex::default(),
         })
+    }
+
+    /// Changes its times, before its first use.
+    pub(super) fn set(&mut self, change: impl FnOnce(&mut Times)) {
+        change(&mut self.times);
+        let limit = Limit::clone(&self.keys.limit());
+        self.keys.set_limit(&Arc::new(self.times.of(limit)));
     }
 
     /// The name of a key in the store, without the prefix: its group, and the key.
@@ -171,10 +206,10 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
         mut exchanged: Exchanged,
         (asked_at, cost): (Tick, u64),
     ) -> Result<Decision, StoreError> {
-        let ends_at = asked_at.plus(self.wait_limit);
+        let ends_at = asked_at.plus(self.times.deadline());
         loop {
             let ended = within(ends_at, exchanged).await;
-            let ended = ended.ok_or_else(|| too_late(S::NAME, self.wait_limit))?;
+            let ended = ended.ok_or_else(|| too_late(S::NAME, self.times.deadline()))?;
             // The key was forgotten, or the runtime of the task was shut down.
             ended.map_err(|_| shut_down(S::NAME))??;
             let request = (MonotonicClock.now(), cost);
@@ -268,8 +303,8 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
             let result = exchange.await;
             if is_tick {
                 // Machines do not keep in step.
-                let random = node.shared.random_below(node.interval / 5);
-                next = now.plus(node.interval * 9 / 10 + random);
+                let random = node.shared.random_below(node.times.interval / 5);
+                next = now.plus(node.times.interval * 9 / 10 + random);
                 if cfg!(feature = "metrics") {
                     RemoteMetrics(S::NAME).fleet_lag(node.lag());
                 }

@@ -125,11 +125,6 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         self.entry(key).reserve(cost, max_wait)
     }
 
-    /// Takes as much as is available, at most `max`. Returns how much was taken.
-    pub fn take_up_to<K: Hash + ?Sized>(&self, key: &K, max: u64) -> u64 {
-        self.entry(key).take_up_to(max)
-    }
-
     /// Gives back `cost` that was taken just now and not used. A refund never leaves more than an
     /// unused key has.
     pub fn refund<K: Hash + ?Sized>(&self, key: &K, cost: u64) {

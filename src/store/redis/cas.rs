@@ -25,7 +25,7 @@ type Reply = (u64, u64, bool, Option<Vec<u8>>);
 ///
 /// # fn example() -> Result<(), tower_throttle::ConfigError> {
 /// let redis = Redis::open("redis://127.0.0.1:6379")?;
-/// let limit = Synced::new(redis, "api", TokenBucket::new(Quota::per_second(1_000)));
+/// let limit = Synced::new(redis, "api", TokenBucket::new(Quota::per_second(1_000)))?;
 /// # Ok(())
 /// # }
 /// ```

@@ -17,7 +17,7 @@ use super::{
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::{ConfigError, expect_valid};
 use crate::store::{
-    cas::{Cas, CasBuilder, Settings},
+    cas::{Cas, Settings},
     remote::{Breakers, check_name},
 };
 
@@ -147,7 +147,7 @@ impl Redis {
     }
 
     /// A limit under a name of its own, by an algorithm or a tuple of them: the same as
-    /// [`CasBuilder::build`](crate::store::cas::CasBuilder::build) with the settings of this server.
+    /// [`Cas::new`], which returns an error instead of a panic.
     ///
     /// The server decides every bucket, window, grid, line and log of up to 1,000 by a script. What has none, such as
     /// a [`Lockout`](crate::Lockout) or an algorithm of your own, is decided in this process, on a state that is
@@ -160,18 +160,7 @@ impl Redis {
     where
         I: IntoAlgorithm<Algorithm: Algorithm>,
     {
-        expect_valid(self.try_limiter(policy, algorithm))
-    }
-
-    pub(crate) fn try_limiter<I>(
-        &self,
-        policy: &str,
-        algorithm: I,
-    ) -> Result<Cas<Self, I::Algorithm>, ConfigError>
-    where
-        I: IntoAlgorithm<Algorithm: Algorithm>,
-    {
-        CasBuilder::new(self.clone()).build(policy, algorithm)
+        expect_valid(Cas::new(self.clone(), policy, algorithm))
     }
 
     /// Sets the start of the names of all keys, by default `throttle`. Limits with the same prefix

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::clock::{Clock, Tick};
-use tower_throttle::store::cas::{Cas, CasBuilder, Fault, Faulty, MemoryStore};
+use tower_throttle::store::cas::{Cas, Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::testkit::check_backend;
 use tower_throttle::{Decision, ManualClock, Quota, StoreError};
@@ -61,11 +61,11 @@ impl Machines {
     fn new(algorithm: &AnyAlgorithm, clock: &ManualClock, way: Way) -> Self {
         let store = Faulty::new(MemoryStore::with_clock(clock.clone()));
         let machine = |_| {
-            let builder = CasBuilder::new(store.clone()).without_deny_cache();
-            let builder = builder.cached_keys(if way.keeps_records { 100 } else { 0 });
+            let limit = Cas::new(store.clone(), "law", algorithm.clone()).expect("a limit");
+            let limit = limit.without_deny_cache();
+            let limit = limit.cached_keys(if way.keeps_records { 100 } else { 0 });
             // Which a busy machine does not exceed.
-            let builder = builder.deadline(Duration::from_secs(20));
-            builder.build("law", algorithm.clone()).expect("a limit")
+            limit.deadline(Duration::from_secs(20))
         };
         Self {
             both: [0, 1].map(machine),

@@ -9,7 +9,7 @@ mod machines;
 
 use std::time::Duration;
 
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve, take_up_to};
+use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve};
 use tower_throttle::clock::{Clock, Tick};
 use tower_throttle::{Limiter, ManualClock, Quota};
 
@@ -36,10 +36,6 @@ fn check_limiter<A: Algorithm>(from: A, to: &A, random: &mut Random) {
                 let expected = reserve(&current, &mut state, now, cost, most);
                 assert_eq!(limiter.reserve(cost, most), expected, "{current:?}");
             }
-            1 => assert_eq!(
-                limiter.take_up_to(cost),
-                take_up_to(&current, &mut state, now, cost).0
-            ),
             2 => {
                 limiter.refund(cost);
                 let cost = Cost {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{advance, pause};
 use tower_throttle::store::Backend;
-use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
+use tower_throttle::store::cas::{Cas, Fault, Faulty, MemoryStore};
 use tower_throttle::{FixedWindow, Quota};
 
 use crate::operator::measured::{SECRET, measured};
@@ -17,8 +17,7 @@ fn a_breaker_that_is_open_and_its_probes_are_counted() {
         pause();
         let store = Faulty::new(MemoryStore::new());
         store.plan([Fault::LostRequest; 1_000]);
-        let builder = CasBuilder::new(store);
-        let limit = builder.build("api", FixedWindow::new(Quota::per_day(10)));
+        let limit = Cas::new(store, "api", FixedWindow::new(Quota::per_day(10)));
         let limit = limit.expect("a limit");
         let open = || metrics.count("tower_throttle_breakers_open store=memory server=single");
         let probes = || metrics.count("tower_throttle_switches_total of=breaker to=half_open");

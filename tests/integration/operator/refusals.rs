@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_throttle::store::{
     Backend, Fallback,
-    cas::{CasBuilder, CasStore, Loaded, Swapped, Value},
-    fleet::{LeasedBuilder, SyncedBuilder},
+    cas::{Cas, CasStore, Loaded, Swapped, Value},
+    fleet::{Leased, Synced},
 };
 use tower_throttle::{FixedWindow, Local, Quota, StoreError};
 
@@ -96,23 +96,22 @@ fn check_reports(last_error: Option<StoreError>, cause: &str) {
 /// The modes of a store with a compare-and-swap. It refuses in the same way each time `store` makes one.
 async fn check_modes<S: CasStore>(store: impl Fn() -> S, cause: &str, metrics: &Measured) {
     let name = S::NAME;
-    let exact = CasBuilder::new(store()).deadline(Duration::from_secs(5));
-    let exact = exact.build("exact", window()).expect("a limit");
+    let exact = Cas::new(store(), "exact", window()).expect("a limit");
+    let exact = exact.deadline(Duration::from_secs(5));
     check(&exact, name, cause, metrics).await;
     check_reports(exact.last_error(), cause);
     // A mistake is no outage: no fallback stands in.
-    let fallback = CasBuilder::new(store()).deadline(Duration::from_secs(5));
-    let fallback = fallback.build("fallback", window()).expect("a limit");
+    let fallback = Cas::new(store(), "fallback", window()).expect("a limit");
+    let fallback = fallback.deadline(Duration::from_secs(5));
     let local = Local::new(window());
     let limit = Fallback::new(fallback, local);
     check(&limit, name, cause, metrics).await;
     let interval = Duration::from_millis(10);
-    let synced = SyncedBuilder::new(store()).interval(interval);
-    let synced = synced.build("synced", window()).expect("a limit");
+    let synced = Synced::new(store(), "synced", window()).expect("a limit");
+    let synced = synced.interval(interval);
     check(&synced, name, cause, metrics).await;
     check_reports(synced.last_error(), cause);
-    let leased = LeasedBuilder::new(store());
-    let leased = leased.build("leased", window()).expect("a limit");
+    let leased = Leased::new(store(), "leased", window()).expect("a limit");
     check(&leased, name, cause, metrics).await;
     check_reports(leased.last_error(), cause);
     let calls = format!("tower_throttle_store_call_seconds store={name} outcome=permanent");

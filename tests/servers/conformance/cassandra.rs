@@ -11,8 +11,8 @@ use std::{
 
 use scylla::client::session_builder::SessionBuilder;
 use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::store::cas::Cas;
 use tower_throttle::store::cas::cassandra::Cassandra;
-use tower_throttle::store::cas::{Cas, CasBuilder};
 
 use crate::{
     cassandra_server::CassandraServer,
@@ -97,10 +97,10 @@ impl Store for InCassandra {
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
-        let builder = CasBuilder::new(self.store.clone()).deadline(deadline);
+        let limit = Cas::new(self.store.clone(), policy, algorithm).expect("a limit");
         // Without a kept record each decision is at the time of its reply.
-        let builder = builder.without_deny_cache().cached_keys(0);
-        builder.build(policy, algorithm).expect("a limit")
+        let limit = limit.without_deny_cache().cached_keys(0);
+        limit.deadline(deadline)
     }
 
     /// The replay decides on the server without the proxy. Each of its decisions takes milliseconds.

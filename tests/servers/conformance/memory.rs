@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
 use tower_throttle::clock::{Clock, Tick};
-use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
+use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::{ManualClock, Quota};
 
 use crate::suite::fleet::Port;
@@ -23,7 +23,6 @@ impl<const MORE: u64> Store for InMemory<MORE> {
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
-        let builder = CasBuilder::new(self.0.clone()).deadline(deadline);
         let quota = algorithm.quota();
         let more = Quota::per(quota.limit() + MORE, quota.period());
         let algorithm = if MORE > 0 {
@@ -31,9 +30,10 @@ impl<const MORE: u64> Store for InMemory<MORE> {
         } else {
             algorithm
         };
+        let limit = Cas::new(self.0.clone(), policy, algorithm).expect("a limit");
         // Without a kept record each decision is at the store's time.
-        let builder = builder.without_deny_cache().cached_keys(0);
-        builder.build(policy, algorithm).expect("a limit")
+        let limit = limit.without_deny_cache().cached_keys(0);
+        limit.deadline(deadline)
     }
 
     fn pass(&self, span: Duration) -> Option<Tick> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm};
-use tower_throttle::store::cas::{Cas, CasBuilder, MemoryStore};
+use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::store::{Backend, Plan, Quotas};
 use tower_throttle::{ManualClock, Quota, WarmUp};
 
@@ -15,8 +15,8 @@ use crate::random::Random;
 async fn a_key_is_counted_once_under_all_its_quotas_in_memory() {
     let store = MemoryStore::new();
     let limit = |name: &str, algorithm| {
-        let builder = CasBuilder::new(store.clone()).deadline(Duration::from_secs(10));
-        builder.build(name, algorithm).expect("a limit")
+        let limit = Cas::new(store.clone(), name, algorithm).expect("a limit");
+        limit.deadline(Duration::from_secs(10))
     };
     a_key_is_counted_once_under_all_its_quotas(limit).await;
 }
@@ -27,9 +27,8 @@ async fn admitted(algorithm: &AnyAlgorithm, quotas: [Quota; 2], seed: u64) -> u6
     let store = MemoryStore::with_clock(clock.clone());
     let with_quota = |quota| algorithm.with_quota(quota).expect("a quota");
     let limit = |quota: Quota| -> Cas<_, AnyAlgorithm> {
-        let builder = CasBuilder::new(store.clone()).without_deny_cache();
-        let builder = builder.deadline(Duration::from_secs(30));
-        builder.build("api", with_quota(quota)).expect("a limit")
+        let limit = Cas::new(store.clone(), "api", with_quota(quota)).expect("a limit");
+        limit.without_deny_cache().deadline(Duration::from_secs(30))
     };
     // The plan says which of the two quotas the key has now.
     let under = |quota| Quotas::new(limit(quota), move |_: &u64| Plan::Quota(quota));

@@ -3,8 +3,8 @@
 use std::{slice, time::Duration};
 
 use tower_throttle::algorithm::AnyAlgorithm;
+use tower_throttle::store::cas::Cas;
 use tower_throttle::store::cas::postgres::PostgreSql;
-use tower_throttle::store::cas::{Cas, CasBuilder};
 
 use crate::postgres_server::PostgresServer;
 use crate::proxy::{Protocol, Proxy};
@@ -35,10 +35,10 @@ impl<const LOGGED: bool> Store for InPostgres<LOGGED> {
     }
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
-        let builder = CasBuilder::new(self.port()).deadline(deadline);
+        let limit = Cas::new(self.port(), policy, algorithm).expect("a limit");
         // Without a kept record each decision is at the store's time.
-        let builder = builder.without_deny_cache().cached_keys(0);
-        builder.build(policy, algorithm).expect("a limit")
+        let limit = limit.without_deny_cache().cached_keys(0);
+        limit.deadline(deadline)
     }
 
     /// The replay decides on the server without the proxy.

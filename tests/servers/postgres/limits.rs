@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::Barrier, task::JoinSet};
 use tower_throttle::store::Backend;
-use tower_throttle::store::cas::{CasBuilder, CasStore, Faulty, postgres::PostgreSql};
+use tower_throttle::store::cas::{Cas, CasStore, Faulty, postgres::PostgreSql};
 use tower_throttle::{FixedWindow, Quota};
 
 use super::{postgres_server::PostgresServer, store};
@@ -32,10 +32,9 @@ async fn conflicts_of_many_keys<S: CasStore>(table: &str, of: impl Fn(PostgreSql
         let store = PostgreSql::open(&server.url()).and_then(|store| store.connections(2));
         let store = store.and_then(|store| store.table(table));
         let store = of(store.expect("a URL and a name"));
-        let builder = CasBuilder::new(store).without_deny_cache();
-        let limit = builder.deadline(Duration::from_secs(60));
         let window = FixedWindow::new(Quota::per_day(MACHINES * ROUNDS - 10)).anchored();
-        let limit = limit.build("many", window).expect("a limit");
+        let limit = Cas::new(store, "many", window).expect("a limit");
+        let limit = limit.without_deny_cache().deadline(Duration::from_secs(60));
         let began = Arc::clone(&began);
         machines.spawn(async move {
             let connected = limit.decide("other", 1).await;

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 use tower_throttle::store::{
     Backend,
-    cas::{CasBuilder, CasStore, postgres::PostgreSql},
+    cas::{Cas, CasStore, postgres::PostgreSql},
 };
 use tower_throttle::{Quota, TokenBucket};
 
@@ -28,8 +28,8 @@ async fn a_limit_is_exact_behind_a_pooler_in_transaction_mode() {
             made.expect("a table");
         }
         let bucket = TokenBucket::new(Quota::per(LIMIT, Duration::from_secs(10_000_000)));
-        let limit = CasBuilder::new(store).deadline(Duration::from_secs(60));
-        let limit = limit.build("pooled", bucket).expect("a limit");
+        let limit = Cas::new(store, "pooled", bucket).expect("a limit");
+        let limit = limit.deadline(Duration::from_secs(60));
         for _ in 0..16 {
             let limit = limit.clone();
             tasks.spawn(async move {

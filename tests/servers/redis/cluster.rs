@@ -123,7 +123,7 @@ async fn a_stopped_master_opens_only_its_own_breaker() {
 async fn a_stopped_master_cuts_off_only_its_own_keys_of_a_fleet() {
     let nodes = cluster(0);
     let window = FixedWindow::new(Quota::per_day(1_000_000));
-    let limit = Leased::new(of_cluster(&nodes), "fleet", window);
+    let limit = Leased::new(of_cluster(&nodes), "fleet", window).expect("a limit");
     let next = Cell::new(0_u64);
     // How many of sixty new keys are not served, and how many are.
     let round = async || {

@@ -101,7 +101,8 @@ fn calls_batches_and_the_queue_are_measured() {
             MemoryStore::new(),
             "api",
             TokenBucket::new(Quota::per_hour(1_000)),
-        );
+        )
+        .expect("a limit");
         let calls: Vec<_> = (0..100)
             .map(|_| tokio::spawn(limiter.decide(SECRET, 1)))
             .collect();

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 use tower_throttle::algorithm::AnyAlgorithm;
 use tower_throttle::store::cas::CasStore;
-use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter};
+use tower_throttle::store::fleet::FleetLimiter;
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Quota, SlidingGrid, SlidingLog, SlidingWindow, StoreError,
@@ -44,11 +44,9 @@ fn limit<S: Port, const AHEAD: bool>(
     [interval, deadline]: [Duration; 2],
 ) -> Of<S, AHEAD> {
     // What a machine holds does not lapse during a fault.
-    let builder = FleetBuilder::new(port)
-        .interval(interval)
-        .life(2 * PATIENCE);
-    let built = builder.deadline(deadline).build(policy, algorithm);
-    built.expect("a limit")
+    let limit = FleetLimiter::new(port, policy, algorithm).expect("a limit");
+    let limit = limit.interval(interval).life(2 * PATIENCE);
+    limit.deadline(deadline)
 }
 
 /// Takes a unit at a time, and waits as it is told, until nothing is left. Returns what was taken. The store may

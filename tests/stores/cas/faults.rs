@@ -12,14 +12,14 @@ use std::{
 use futures_util::future::join_all;
 use test_support::wait::at_once;
 use tower_throttle::store::cas::{
-    Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Program, Runs,
+    Cas, CasStore, Fault, Faulty, Loaded, MemoryStore, Program, Runs,
 };
 use tower_throttle::store::cas::{Swapped, Value};
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Lockout, Quota, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
-use crate::cas::{bucket, builder, machine, remaining, take};
+use crate::cas::{bucket, machine, remaining, take};
 use crate::overwrite::overwrite;
 
 /// Shows promise 87.
@@ -120,8 +120,8 @@ async fn a_swap_that_others_have_overtaken_is_found_or_said_to_be_unknown() {
             other: other.clone(),
             others,
         };
-        let limit = CasBuilder::new(Altered(memory, overtaken));
-        let limit = limit.build("api", bucket(1_000)).expect("a limit");
+        let limit = Cas::new(Altered(memory, overtaken), "api", bucket(1_000));
+        let limit = limit.expect("a limit");
         assert!(take(&other, 1).await.expect("a decision").is_admitted());
         let result = take(&limit, 100).await;
         if is_found {
@@ -164,7 +164,7 @@ impl<S: CasStore> Change<S> for Overtaken {
 #[tokio::test(start_paused = true)]
 async fn a_lockout_whose_call_ends_in_conflicts_denies() {
     let store = Faulty::new(MemoryStore::new());
-    let lockout = || builder(&store).build("login", Lockout::new(Quota::per_hour(5)));
+    let lockout = || Cas::new(store.clone(), "login", Lockout::new(Quota::per_hour(5)));
     let machines: Vec<_> = (0..64).map(|_| lockout().expect("a limit")).collect();
     store.plan(repeat_n(Fault::Conflict, 100_000));
     for guess in join_all(machines.iter().map(|machine| machine.decide("alice", 1))).await {
@@ -177,8 +177,7 @@ async fn a_lockout_whose_call_ends_in_conflicts_denies() {
 #[tokio::test(start_paused = true)]
 async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
     let store = Faulty::new(MemoryStore::new());
-    let builder = builder(&store).deadline(Duration::from_millis(50));
-    let limit = builder.build("api", bucket(10)).expect("a limit");
+    let limit = machine(&store, 10).deadline(Duration::from_millis(50));
     store.plan([Fault::Delay(Duration::from_secs(60)); 3]);
     for _ in 0..3 {
         let began = tokio::time::Instant::now();
@@ -260,8 +259,8 @@ async fn a_mistake_is_permanent_and_opens_no_breaker() {
     ];
     for (broken, text) in [Broken::Permanent, Broken::Panics].into_iter().zip(texts) {
         // A panic is slow to report.
-        let limit = builder(&Altered(MemoryStore::new(), broken)).deadline(Duration::from_secs(60));
-        let limit = limit.build("api", bucket(10)).expect("a limit");
+        let limit = machine(&Altered(MemoryStore::new(), broken), 10);
+        let limit = limit.deadline(Duration::from_secs(60));
         for _ in 0..5 {
             let error = take(&limit, 1).await.expect_err("a mistake");
             assert_eq!(error.to_string(), text);
@@ -382,8 +381,7 @@ fn a_runtime_that_is_shut_down_holds_up_no_key() {
 #[test]
 fn a_call_that_is_not_polled_on_holds_up_a_key_for_one_deadline() {
     let store = Faulty::new(MemoryStore::new());
-    let builder = builder(&store).deadline(Duration::from_secs(1));
-    let limit = builder.build("api", bucket(10)).expect("a limit");
+    let limit = machine(&store, 10).deadline(Duration::from_secs(1));
     store.plan([Fault::Delay(Duration::from_millis(1))]);
     let idle = runtime();
     let mut stuck = Vec::new();

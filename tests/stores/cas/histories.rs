@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use tokio::task::{JoinSet, yield_now};
 use tower_throttle::algorithm::Algorithm;
 use tower_throttle::clock::Tick;
-use tower_throttle::store::cas::{Cas, CasBuilder, CasStore, Loaded, MemoryStore, Swapped};
+use tower_throttle::store::cas::{Cas, CasStore, Loaded, MemoryStore, Swapped};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
     FixedWindow, ManualClock, Quota, SlidingLog, SlidingWindow, StoreError, TokenBucket,
@@ -104,10 +104,9 @@ async fn record<A: Algorithm>(
     };
     let store = Altered(MemoryStore::with_clock(clock.clone()), losing);
     let machine = |cached_keys| -> Cas<Altered<MemoryStore<ManualClock>, Losing>, A> {
-        let builder = CasBuilder::new(store.clone()).cached_keys(cached_keys);
-        let builder = builder.without_deny_cache();
-        let builder = builder.deadline(Duration::from_secs(30));
-        builder.build("api", algorithm.clone()).expect("a limit")
+        let limit = Cas::new(store.clone(), "api", algorithm.clone()).expect("a limit");
+        let limit = limit.cached_keys(cached_keys).without_deny_cache();
+        limit.deadline(Duration::from_secs(30))
     };
     let machines = [machine(0), machine(100)];
     let (steps, start) = (Arc::new(AtomicU64::new(0)), Arc::new(Barrier::new(4)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_throttle::store::cas::{CasBuilder, Fault, Faulty, MemoryStore};
+use tower_throttle::store::cas::{Cas, Fault, Faulty, MemoryStore};
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{FixedWindow, Lockout, Quota};
 
@@ -31,10 +31,7 @@ async fn calls_in_flight_for_one_key_share_a_swap() {
 #[tokio::test(start_paused = true)]
 async fn records_are_kept_for_a_bounded_number_of_keys() {
     let store = MemoryStore::new();
-    let builder = CasBuilder::new(store)
-        .deadline(Duration::from_secs(10))
-        .cached_keys(64);
-    let limit = builder.build("api", bucket(1_000)).expect("a limit");
+    let limit = machine(&store, 1_000).cached_keys(64);
     for round in 0..2 {
         for key in 0..1_000_u64 {
             assert!(
@@ -72,8 +69,7 @@ async fn a_denial_and_a_peek_write_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_denial_is_repeated_without_asking_the_store() {
     let store = MemoryStore::new();
-    let builder = CasBuilder::new(store);
-    let limit = builder.build("api", bucket(1)).expect("a limit");
+    let limit = Cas::new(store, "api", bucket(1)).expect("a limit");
     for ends in [Op::Refund(1, Receipt::NOW), Op::Reset] {
         assert!(take(&limit, 1).await.expect("a decision").is_admitted());
         assert!(take(&limit, 1).await.expect("a decision").is_denied());
@@ -121,10 +117,7 @@ async fn a_denial_that_counts_is_not_repeated_from_a_cache() {
     let locked = Lockout::new(Quota::per_day(3)).block(Duration::from_secs(86_400));
     let locked = locked.after_denials_of(window);
     let store = MemoryStore::new();
-    let machines = [(); 2].map(|()| {
-        let built = CasBuilder::new(store.clone()).build("api", locked);
-        built.expect("a limit")
-    });
+    let machines = [(); 2].map(|()| Cas::new(store.clone(), "api", locked).expect("a limit"));
     assert!(machines[0].decide("alice", 1).await.unwrap().is_admitted());
     let hours = Duration::from_secs(3_600);
     for n in 0..3 {

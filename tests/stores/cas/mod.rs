@@ -14,7 +14,7 @@ mod time;
 
 use std::time::Duration;
 
-use tower_throttle::store::cas::{Cas, CasBuilder, CasStore};
+use tower_throttle::store::cas::{Cas, CasStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{Decision, Quota, StoreError, TokenBucket};
 
@@ -23,17 +23,10 @@ fn bucket(limit: u64) -> TokenBucket {
     TokenBucket::new(Quota::per(limit, Duration::from_secs(1_000_000)))
 }
 
-/// Settings with which each call asks the store, and nothing else does.
-fn builder<S: CasStore + Clone>(store: &S) -> CasBuilder<S> {
-    let builder = CasBuilder::new(store.clone());
-    builder.without_deny_cache()
-}
-
 /// A limit on a machine of its own, which asks the store also about denials.
 fn machine<S: CasStore + Clone>(store: &S, limit: u64) -> Cas<S, TokenBucket> {
-    let builder = builder(store);
-    let builder = builder.deadline(Duration::from_secs(10));
-    builder.build("api", bucket(limit)).expect("a limit")
+    let limit = Cas::new(store.clone(), "api", bucket(limit)).expect("a limit");
+    limit.without_deny_cache().deadline(Duration::from_secs(10))
 }
 
 /// How much is left for a key.

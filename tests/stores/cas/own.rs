@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::algorithm::{Algorithm, Cost, Fields, GiveBack, reserve};
-use tower_throttle::store::cas::{CasBuilder, MemoryStore};
+use tower_throttle::store::cas::{Cas, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{
     All, AsError, Decision, Limiter, Local, Quota, RateLimitLayer, RateLimited, TokenBucket,
@@ -89,7 +89,7 @@ async fn it_works_in_a_limiter_a_table_a_layer_a_tuple_a_list_and_a_store() {
 
     // Two machines share what the store holds, also as a part of a tuple.
     let store = MemoryStore::new();
-    let build = || CasBuilder::new(store.clone()).build("own", three());
+    let build = || Cas::new(store.clone(), "own", three());
     let machines = [build().expect("a limit"), build().expect("a limit")];
     for (turn, is_admitted) in [true, true, true, false].into_iter().enumerate() {
         let decision = machines[turn % 2].decide("a", 1).await.expect("a decision");
@@ -99,9 +99,7 @@ async fn it_works_in_a_limiter_a_table_a_layer_a_tuple_a_list_and_a_store() {
     let error = machines[0].decide("b", 100).await.expect_err("it panics");
     assert!(!error.is_transient() && error.to_string().contains("a cost of 100"));
     let pair = (three(), TokenBucket::new(Quota::per_hour(10)));
-    let pair = CasBuilder::new(store.clone())
-        .build("pair", pair)
-        .expect("a limit");
+    let pair = Cas::new(store.clone(), "pair", pair).expect("a limit");
     let decision = pair.decide("a", 2).await.expect("a decision");
     assert_eq!((decision.limit, decision.remaining()), (3, 1));
     let refunded = pair.apply("a", Op::Refund(1, decision.receipt())).await;

@@ -10,7 +10,7 @@ use tower_throttle::store::fleet::{Leased, Synced};
 use tower_throttle::store::{Backend, Cached, Op, Plan, Quotas};
 use tower_throttle::{AsError, Global, RateLimited, StoreError};
 
-use crate::cas::{bucket, builder};
+use crate::cas::{bucket, machine};
 
 /// What `call` returns in a runtime that was shut down, as text. `None` if it does not end.
 fn in_shut_down_runtime<F>(call: impl FnOnce() -> F + Send + 'static) -> Option<String>
@@ -34,13 +34,9 @@ fn no_plans() -> Cached<u64> {
 /// Shows promise 86.
 #[test]
 fn each_call_in_a_runtime_that_was_shut_down_ends() {
-    let exact = || {
-        builder(&MemoryStore::new())
-            .build("api", bucket(5))
-            .expect("a limit")
-    };
-    let synced = || Synced::new(MemoryStore::new(), "api", bucket(5));
-    let leased = || Leased::new(MemoryStore::new(), "api", bucket(5));
+    let exact = || machine(&MemoryStore::new(), 5);
+    let synced = || Synced::new(MemoryStore::new(), "api", bucket(5)).expect("a limit");
+    let leased = || Leased::new(MemoryStore::new(), "api", bucket(5)).expect("a limit");
     let denied_in = |result: Option<String>| result.is_some_and(|text| text.contains("shut down"));
     assert!(denied_in(in_shut_down_runtime(move || async move {
         exact().decide("key", 1).await

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::clock::{Clock, Tick};
-use tower_throttle::store::cas::{
-    Cas, CasBuilder, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped,
-};
+use tower_throttle::store::cas::{Cas, CasStore, Fault, Faulty, Loaded, MemoryStore, Swapped};
 use tower_throttle::store::{Backend, Op};
 use tower_throttle::{ManualClock, Quota, StoreError, TokenBucket};
 
@@ -34,7 +32,7 @@ async fn no_decision_waits_for_a_clock_that_was_set_back() {
     let clock = ManualClock::new();
     clock.set(Tick::from_nanos(1 << 60));
     let store = Altered(MemoryStore::with_clock(clock), SetBack);
-    let limit = Cas::new(store, "api", TokenBucket::new(Quota::per_day(2)));
+    let limit = Cas::new(store, "api", TokenBucket::new(Quota::per_day(2))).expect("a limit");
     let begun = tokio::time::Instant::now();
     let decision = limit.decide("key", 1).await.expect("a decision");
     assert!(decision.is_admitted() && begun.elapsed().is_zero());
@@ -69,7 +67,7 @@ impl<S: CasStore> Change<S> for Timeless {
 #[tokio::test(start_paused = true)]
 async fn without_the_time_of_the_store_that_of_the_machine_counts() {
     let store = Altered(MemoryStore::new(), Timeless);
-    let limit = Cas::new(store, "api", TokenBucket::new(Quota::per_day(2)));
+    let limit = Cas::new(store, "api", TokenBucket::new(Quota::per_day(2))).expect("a limit");
     let first = limit.decide("key", 1).await.expect("a decision");
     assert_eq!(first.remaining(), 1);
     let since_1970 = Duration::from_nanos(first.receipt().moment());
@@ -93,7 +91,8 @@ async fn without_the_time_of_the_store_that_of_the_machine_counts() {
 #[tokio::test(start_paused = true)]
 async fn after_an_error_the_time_of_the_store_is_read_again() {
     let store = Faulty::new(MemoryStore::new());
-    let limit = Cas::new(store.clone(), "api", TokenBucket::new(Quota::per_day(9)));
+    let limit =
+        Cas::new(store.clone(), "api", TokenBucket::new(Quota::per_day(9))).expect("a limit");
     let decide = async |key| {
         let before = limit.counts().loads;
         let decided = limit.decide(key, 1).await;
@@ -117,7 +116,8 @@ async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
         store.clone(),
         "api",
         TokenBucket::new(Quota::per_minute(60)),
-    );
+    )
+    .expect("a limit");
     assert!(limit.decide("key", 30).await.is_ok());
     let (_, kept_until) = store.get(&store.keys()[0]).expect("a value");
     // Full again after 30 s; a tenth and a second longer.
@@ -126,7 +126,7 @@ async fn a_value_is_kept_until_its_key_is_like_an_unused_one() {
 
     // A bucket that does not start full is never forgotten; values live for at most 20 years.
     let slow = TokenBucket::new(Quota::per_day(10)).initial(3);
-    let slow = Cas::new(store.clone(), "slow", slow);
+    let slow = Cas::new(store.clone(), "slow", slow).expect("a limit");
     assert!(slow.apply("key", Op::Charge(1)).await.is_ok());
     let key = store.keys().into_iter().find(|key| key.contains("slow"));
     let (_, kept_until) = store.get(&key.expect("a key")).expect("a value");
@@ -154,9 +154,9 @@ impl<S: CasStore> Change<S> for Cluster {
 /// The store of two machines is set forward by an hour, used, and set back.
 async fn freezes_no_key(clock: SetClock, store: impl CasStore + Clone) {
     let machine = || {
-        let builder = CasBuilder::new(store.clone()).without_deny_cache();
         let bucket = TokenBucket::new(Quota::per_minute(60));
-        builder.build("api", bucket).expect("a limit")
+        let limit = Cas::new(store.clone(), "api", bucket).expect("a limit");
+        limit.without_deny_cache()
     };
     let machines = [machine(), machine()];
     let take = async |cost| {

@@ -4,13 +4,13 @@ use tower_throttle::store::Backend;
 use tower_throttle::store::cas::MemoryStore;
 
 use crate::counting::{ALLOCATIONS, LIVE};
-use crate::fleet::{INTERVAL, leased, machine, synced, take_all};
+use crate::fleet::{INTERVAL, leased, synced, take_all};
 
 /// Shows promise 43.
 #[tokio::test(start_paused = true)]
 async fn only_the_first_decision_on_a_key_allocates() {
     const KEYS: u64 = 1_000;
-    let limit = machine(synced(&MemoryStore::new()));
+    let limit = synced(&MemoryStore::new());
     let before = ALLOCATIONS.get();
     for key in 0..KEYS {
         let decision = limit.decide(&key, 1).await.expect("it is known at once");
@@ -33,7 +33,7 @@ async fn only_the_first_decision_on_a_key_allocates() {
 /// Shows promise 43.
 #[tokio::test(start_paused = true)]
 async fn a_denial_in_memory_allocates_nothing() {
-    let limit = machine(leased(&MemoryStore::new()));
+    let limit = leased(&MemoryStore::new());
     take_all(&limit).await;
     let before = ALLOCATIONS.get();
     assert!(
@@ -51,7 +51,7 @@ async fn a_key_costs_at_most_300_bytes_in_the_process() {
     let store = MemoryStore::new();
     // Just before the maps grow, and just after it.
     for keys in [25_000, 31_000, 50_000_u64] {
-        let limit = machine(synced(&store));
+        let limit = synced(&store);
         limit.ready().await.expect("an exchange");
         for key in 0..keys {
             drop(limit.decide(&format!("customer-{key:08}"), 1));

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use tower_throttle::store::Backend;
-use tower_throttle::store::cas::{Cas, MemoryStore};
+use tower_throttle::store::{
+    cas::{Cas, MemoryStore},
+    fleet::Synced,
+};
 use tower_throttle::{AnyAlgorithm, FixedWindow, Local, Quota, TokenBucket};
 
-use crate::fleet::{admit, pass, synced, take};
+use crate::fleet::{admit, machine, pass, take};
 
 #[tokio::test(start_paused = true)]
 async fn a_denial_tells_when_the_missing_units_are_free() {
@@ -14,8 +17,7 @@ async fn a_denial_tells_when_the_missing_units_are_free() {
     for round in 0..400 {
         tokio::time::advance(Duration::from_nanos(round * 250_013)).await;
         let bucket = TokenBucket::new(Quota::per_second(10).burst(10));
-        let limit = synced(&MemoryStore::new()).build("api", bucket);
-        let limit = limit.expect("a limit");
+        let limit: Synced<_, TokenBucket> = machine(&MemoryStore::new(), bucket);
         admit(&limit, 4).await;
         for _ in 0..5 {
             admit(&limit, 1).await;
@@ -42,8 +44,8 @@ fn each_limit_of_a_set_has_a_share() {
         AnyAlgorithm::new((TokenBucket::new(second), FixedWindow::new(hour)))
     };
     let store = MemoryStore::new();
-    let exact = Cas::new(store.clone(), "exact", set());
-    let limit = synced(&store).build("api", set()).expect("a limit");
+    let exact = Cas::new(store.clone(), "exact", set()).expect("a limit");
+    let limit: Synced<_, AnyAlgorithm> = machine(&store, set());
     for share in [exact.share_of(4), limit.share_of(4)] {
         let local = Local::new(share.expect("a share"));
         let quotas = Backend::<str>::quotas(&local);

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use tower_throttle::store::cas::{Faulty, MemoryStore};
-use tower_throttle::store::fleet::FleetBuilder;
+use tower_throttle::store::fleet::{FleetLimiter, Leased};
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{Quota, SlidingLog};
+use tower_throttle::{FixedWindow, Quota, SlidingLog};
 
 use crate::fleet::{
-    INTERVAL, admit, drain, leased, machine, outage, pass, remaining, synced, take, take_all,
+    INTERVAL, admit, drain, machine, outage, pass, remaining, synced, take, take_all, window,
 };
 
-async fn check_totals<const AHEAD: bool>(builder: FleetBuilder<MemoryStore, AHEAD>) {
-    let (a, b) = (machine(builder.clone()), machine(builder.clone()));
+async fn check_totals<const AHEAD: bool>() {
+    let store = MemoryStore::new();
+    let new = || -> FleetLimiter<_, FixedWindow, AHEAD> { machine(&store, window()) };
+    let (a, b) = (new(), new());
     admit(&a, 30).await;
     admit(&b, 5).await;
     pass(3).await;
@@ -22,15 +24,14 @@ async fn check_totals<const AHEAD: bool>(builder: FleetBuilder<MemoryStore, AHEA
     pass(3).await;
     assert_eq!(remaining(&a).await, 64);
     a.close().await.expect("an exchange");
-    let other = machine(builder);
-    assert_eq!(drain(&other).await, 64);
+    assert_eq!(drain(&new()).await, 64);
 }
 
 /// Shows promise 203.
 #[tokio::test(start_paused = true)]
 async fn machines_know_what_the_others_have_used() {
-    check_totals(synced(&MemoryStore::new())).await;
-    check_totals(leased(&MemoryStore::new())).await;
+    check_totals::<true>().await;
+    check_totals::<false>().await;
 }
 
 /// One to take units, and one to report what was used of them.
@@ -38,7 +39,7 @@ async fn machines_know_what_the_others_have_used() {
 /// Shows promise 203.
 #[tokio::test(start_paused = true)]
 async fn a_single_use_costs_two_exchanges_and_an_unused_key_none() {
-    let limit = machine(synced(&MemoryStore::new()));
+    let limit = synced(&MemoryStore::new());
     admit(&limit, 1).await;
     pass(5).await;
     assert_eq!(limit.counts().exchanged, 2);
@@ -51,7 +52,7 @@ async fn a_single_use_costs_two_exchanges_and_an_unused_key_none() {
 #[tokio::test(start_paused = true)]
 async fn a_refund_and_a_charge_reach_the_fleet() {
     let store = MemoryStore::new();
-    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
+    let (a, b) = (synced(&store), synced(&store));
     let taken = take(&a, 40).await;
     pass(3).await;
     let refund = Op::Refund(15, taken.receipt());
@@ -66,7 +67,7 @@ async fn a_refund_and_a_charge_reach_the_fleet() {
 /// Shows promise 211.
 #[tokio::test(start_paused = true)]
 async fn a_refund_before_the_next_exchange_frees_the_cost_at_once() {
-    let limit = machine(synced(&MemoryStore::new()).interval(Duration::from_secs(60)));
+    let limit = synced(&MemoryStore::new()).interval(Duration::from_secs(60));
     admit(&limit, 1).await;
     let taken = take(&limit, 99).await;
     assert!(taken.is_admitted() && take(&limit, 1).await.is_denied());
@@ -79,20 +80,20 @@ async fn a_refund_before_the_next_exchange_frees_the_cost_at_once() {
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_sent_when_a_limiter_is_closed_or_dropped() {
     let store = MemoryStore::new();
-    let (a, b) = (machine(synced(&store)), machine(synced(&store)));
+    let (a, b) = (synced(&store), synced(&store));
     admit(&a, 10).await;
     admit(&b, 20).await;
     a.close().await.expect("sent");
     drop(b);
     tokio::time::sleep(INTERVAL / 10).await;
-    assert_eq!(drain(&machine(synced(&store))).await, 70);
+    assert_eq!(drain(&synced(&store)).await, 70);
 }
 
 /// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn a_machine_is_ready_when_the_store_has_replied() {
     let store = Faulty::new(MemoryStore::new());
-    let limit = machine(synced(&store));
+    let limit = synced(&store);
     store.plan(outage());
     assert!(limit.ready().await.is_err());
     store.clear_plan();
@@ -105,7 +106,7 @@ async fn a_machine_is_ready_when_the_store_has_replied() {
 /// Shows promise 205.
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_known_is_denied_without_an_exchange() {
-    let limit = machine(synced(&MemoryStore::new()));
+    let limit = synced(&MemoryStore::new());
     take_all(&limit).await;
     pass(2).await;
     let before = limit.counts().exchanged;
@@ -129,7 +130,7 @@ async fn a_limit_that_is_known_is_denied_without_an_exchange() {
 async fn a_rollout_breaks_no_machine() {
     let log = |limit, seconds| SlidingLog::new(Quota::per(limit, Duration::from_secs(seconds)));
     let store = MemoryStore::new();
-    let build = |log| leased(&store).build("api", log).expect("a limit");
+    let build = |log| -> Leased<_, SlidingLog> { machine(&store, log) };
     let machines = [build(log(100, 5)), build(log(50, 5)), build(log(100, 4))];
     let mut admitted = [[0; 3]; 2];
     for step in 0..400 {

@@ -14,7 +14,7 @@ use tower_throttle::store::cas::{CasStore, Fault, Faulty, Loaded, MemoryStore};
 use tower_throttle::store::{Backend, Op};
 
 use crate::altered_store::{Altered, Change};
-use crate::fleet::{admit, drain, leased, machine, outage, pass, synced, take, take_all};
+use crate::fleet::{admit, drain, leased, outage, pass, synced, take, take_all};
 use crate::overwrite::overwrite;
 
 /// Requests until one is not admitted. Returns how many were, and the error if it was one.
@@ -33,7 +33,7 @@ async fn held(limit: &impl Backend<str>) -> (u64, Option<StoreError>) {
 #[tokio::test(start_paused = true)]
 async fn a_machine_uses_what_it_holds_and_then_fails() {
     let store = Faulty::new(MemoryStore::new());
-    let (a, b) = (machine(leased(&store)), machine(synced(&store)));
+    let (a, b) = (leased(&store), synced(&store));
     for _ in 0..5 {
         admit(&a, 1).await;
         pass(1).await;
@@ -81,7 +81,7 @@ impl<S: CasStore> Change<S> for Silent {
 async fn a_request_that_waits_for_an_exchange_fails_at_its_deadline() {
     for deadline in [30, 50, 150].map(Duration::from_millis) {
         let store = Altered(MemoryStore::new(), Silent);
-        let limit = machine(leased(&store).deadline(deadline));
+        let limit = leased(&store).deadline(deadline);
         let begun = Instant::now();
         let error = limit.decide("key", 1).await.unwrap_err();
         assert!(error.is_transient(), "{error}");
@@ -95,7 +95,7 @@ async fn a_request_that_waits_for_an_exchange_fails_at_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_down_the_lag_grows() {
     let store = Faulty::new(MemoryStore::new());
-    let limit = machine(synced(&store));
+    let limit = synced(&store);
     for key in 0..1_500_u32 {
         let _ = limit.decide(&key, 1).await.expect("a decision");
     }
@@ -117,13 +117,13 @@ async fn while_the_store_is_down_the_lag_grows() {
 #[tokio::test(start_paused = true)]
 async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
     let store = MemoryStore::new();
-    let limit = machine(leased(&store));
+    let limit = leased(&store);
     admit(&limit, 1).await;
     pass(5).await;
     let mut names = store.keys().into_iter();
     let name = names.find(|name| name.ends_with("}key")).expect("a key");
     overwrite(&store, &name, 1, b"damaged").await;
-    let other = machine(leased(&store));
+    let other = leased(&store);
     let error = other.decide("key", 1).await.unwrap_err();
     assert!(!error.is_transient(), "{error}");
     assert!(other.decide("other", 1).await.is_ok());
@@ -150,7 +150,7 @@ impl<S: CasStore> Change<S> for Partial {
 async fn a_key_whose_exchange_fails_cuts_off_no_other_one() {
     let change = Partial::default();
     let store = Altered(MemoryStore::new(), change.clone());
-    let limit = machine(leased(&store));
+    let limit = leased(&store);
     for failing in [false, true, false] {
         change.0.store(failing, Ordering::Relaxed);
         // A deadline and a retry.
@@ -171,7 +171,7 @@ async fn a_key_whose_exchange_fails_cuts_off_no_other_one() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_exchange_is_tried_again_long_before_the_next_interval() {
     let store = Faulty::new(MemoryStore::new());
-    let limit = machine(leased(&store).interval(Duration::from_secs(3_600)));
+    let limit = leased(&store).interval(Duration::from_secs(3_600));
     admit(&limit, 1).await;
     store.plan(outage());
     assert!(limit.close().await.is_err());
@@ -184,7 +184,7 @@ async fn a_failed_exchange_is_tried_again_long_before_the_next_interval() {
 /// More keys than the table holds: those that are not in use are forgotten first.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_keys_stays_within_the_capacity() {
-    let limit = machine(synced(&MemoryStore::new()).capacity(200));
+    let limit = synced(&MemoryStore::new()).capacity(200);
     for key in 0..5_000_u32 {
         let _ = limit.decide(&key, 1).await.expect("a decision");
         // As many as there are shards may be beyond it.
@@ -202,7 +202,7 @@ async fn a_flood_of_keys_stays_within_the_capacity() {
 /// Shows promise 202.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_forgotten_gets_no_budget_twice() {
-    let limit = machine(synced(&MemoryStore::new()).capacity(64));
+    let limit = synced(&MemoryStore::new()).capacity(64);
     assert_eq!(take_all(&limit).await, 100);
     pass(3).await;
     for round in 0..20 {
@@ -221,7 +221,7 @@ async fn a_key_that_is_forgotten_gets_no_budget_twice() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_with_new_keys_leaves_nothing_behind() {
     let store = Faulty::new(MemoryStore::new());
-    let limit = machine(synced(&store).capacity(1_000));
+    let limit = synced(&store).capacity(1_000);
     limit.ready().await.expect("an exchange");
     store.plan(std::iter::repeat_n(
         Fault::Delay(Duration::from_secs(60)),

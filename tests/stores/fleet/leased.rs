@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_throttle::store::cas::{Fault, Faulty, MemoryStore};
+use tower_throttle::store::fleet::Leased;
 use tower_throttle::{FixedWindow, Quota};
 
 use crate::fleet::{admit, drain, leased, machine, pass, remaining, take};
@@ -12,11 +13,11 @@ use crate::fleet::{admit, drain, leased, machine, pass, remaining, take};
 #[tokio::test(start_paused = true)]
 async fn what_is_not_used_is_given_back() {
     let store = MemoryStore::new();
-    let limit = machine(leased(&store));
+    let limit = leased(&store);
     admit(&limit, 1).await;
     pass(5).await;
-    assert_eq!(drain(&machine(leased(&store))).await, 99);
-    let held = machine(leased(&MemoryStore::new()));
+    assert_eq!(drain(&leased(&store)).await, 99);
+    let held = leased(&MemoryStore::new());
     assert!(take(&held, 100).await.is_admitted());
     assert!(take(&held, 1).await.is_denied());
 }
@@ -28,7 +29,7 @@ async fn what_is_not_used_is_given_back() {
 async fn what_is_being_given_back_is_not_denied() {
     let store = Faulty::new(MemoryStore::new());
     let window = FixedWindow::new(Quota::per_hour(10));
-    let limit = leased(&store).build("api", window).expect("a limit");
+    let limit: Leased<_, FixedWindow> = machine(&store, window);
     admit(&limit, 1).await;
     assert_eq!(remaining(&limit).await, 9);
     store.plan([Fault::Delay(Duration::from_millis(500))]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{pause, sleep};
 use tower_throttle::store::cas::{Faulty, MemoryStore};
 
-use crate::fleet::{machine, synced};
+use crate::fleet::synced;
 use crate::measured::measure;
 use crate::memory_fleet::{admit, outage};
 
@@ -19,7 +19,7 @@ fn a_gauge_shows_for_how_long_a_use_has_not_been_reported() {
             metrics.all(name).last().copied()
         };
         let store = Faulty::new(MemoryStore::new());
-        let limit = machine(synced(&store));
+        let limit = synced(&store);
         admit(&limit, 1).await;
         store.plan(outage());
         sleep(Duration::from_secs(5)).await;

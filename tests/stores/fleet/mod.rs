@@ -9,27 +9,30 @@ mod leased;
 mod metrics;
 use std::time::Duration;
 
-use tower_throttle::FixedWindow;
 use tower_throttle::store::cas::CasStore;
-use tower_throttle::store::fleet::{FleetBuilder, FleetLimiter, LeasedBuilder, SyncedBuilder};
+use tower_throttle::store::fleet::{FleetLimiter, Leased, Synced};
+use tower_throttle::{FixedWindow, algorithm::Algorithm};
 
 use crate::memory_fleet::{admit, drain, outage, remaining, take, take_all, window};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-fn synced<S: CasStore + Clone>(store: &S) -> SyncedBuilder<S> {
-    SyncedBuilder::new(store.clone()).interval(INTERVAL)
-}
-
-fn leased<S: CasStore + Clone>(store: &S) -> LeasedBuilder<S> {
-    LeasedBuilder::new(store.clone()).interval(INTERVAL)
+/// A machine of its own, with a [`window`].
+fn synced<S: CasStore + Clone>(store: &S) -> Synced<S, FixedWindow> {
+    machine(store, window())
 }
 
 /// A machine of its own, with a [`window`].
-fn machine<S: CasStore, const AHEAD: bool>(
-    builder: FleetBuilder<S, AHEAD>,
-) -> FleetLimiter<S, FixedWindow, AHEAD> {
-    builder.build("api", window()).expect("a limit")
+fn leased<S: CasStore + Clone>(store: &S) -> Leased<S, FixedWindow> {
+    machine(store, window())
+}
+
+fn machine<S: CasStore + Clone, A: Algorithm, const AHEAD: bool>(
+    store: &S,
+    algorithm: A,
+) -> FleetLimiter<S, A, AHEAD> {
+    let limit = FleetLimiter::new(store.clone(), "api", algorithm);
+    limit.expect("a limit").interval(INTERVAL)
 }
 
 /// Lets the machines exchange, in paused time.

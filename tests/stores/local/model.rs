@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tower_throttle::algorithm::{
-    Algorithm, AnyAlgorithm, Cost, GiveBack, IntoAlgorithm, reserve, take_up_to,
-};
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack, IntoAlgorithm, reserve};
 use tower_throttle::{
     Decision, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, Quota, SlidingGrid,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -73,7 +71,6 @@ fn compare<A: Algorithm>(mut algorithm: A, capacity: usize, keys: u64, seed: u64
             }
             1 => local.charge(&key, cost) == algorithm.charge(state, now, cost),
             2 => local.peek(&key, cost) == algorithm.peek(state, now, cost),
-            3 => local.take_up_to(&key, cost) == take_up_to(&algorithm, state, now, cost).0,
             4 => {
                 let wait = Duration::from_nanos(random.below(SECOND));
                 let reserved = local.reserve(&key, cost, wait);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tower_throttle::store::Backend;
 use tower_throttle::store::cas::MemoryStore;
-use tower_throttle::store::fleet::{LeasedBuilder, SyncedBuilder};
+use tower_throttle::store::fleet::{Leased, Synced};
 use tower_throttle::{Decision, StoreError, TokenBucket};
 
 use crate::keys::{Access, Key, run as run_keys};
@@ -30,14 +30,14 @@ pub(super) fn run(effort: &Effort) {
             let bucket = TokenBucket::new(peers::quota(admits));
             let work = format!("in memory, Synced, {keys} keys, {path}");
             if effort.wants(&work) {
-                let limit = SyncedBuilder::new(MemoryStore::new()).interval(QUIET);
-                let limit = limit.build("api", bucket).expect("a limit");
+                let limit = Synced::new(MemoryStore::new(), "api", bucket).expect("a limit");
+                let limit = limit.interval(QUIET);
                 compare(effort, &runtime, work, (keys, admits), &limit);
             }
             let work = format!("in memory, Leased, {keys} keys, {path}");
             if effort.wants(&work) {
-                let limit = LeasedBuilder::new(MemoryStore::new()).interval(QUIET);
-                let limit = limit.build("api", bucket).expect("a limit");
+                let limit = Leased::new(MemoryStore::new(), "api", bucket).expect("a limit");
+                let limit = limit.interval(QUIET);
                 compare(effort, &runtime, work, (keys, admits), &limit);
             }
         }

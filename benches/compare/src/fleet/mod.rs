@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tower_throttle::algorithm::Algorithm;
-use tower_throttle::store::cas::{CasBuilder, CasStore};
-use tower_throttle::store::fleet::{LeasedBuilder, SyncedBuilder};
+use tower_throttle::store::cas::{Cas, CasStore};
+use tower_throttle::store::fleet::{Leased, Synced};
 use tower_throttle::{FixedWindow, Quota, SlidingLog, SlidingWindow, TokenBucket};
 
 use self::case::{Case, LIMIT, Mode, Place, Traffic, cases};
@@ -87,22 +87,22 @@ impl Run<'_> {
         match self.0.mode {
             Mode::Exact | Mode::Cas => {
                 let of = |_| {
-                    let limit = CasBuilder::new(store()).deadline(DEADLINE);
-                    limit.build(&name, algorithm.clone()).expect("a limit")
+                    let limit = Cas::new(store(), &name, algorithm.clone()).expect("a limit");
+                    limit.deadline(DEADLINE)
                 };
                 self.drive(machines.map(of).collect()).await
             }
             Mode::Synced => {
                 let of = |_| {
-                    let limit = SyncedBuilder::new(store()).interval(interval);
-                    limit.build(&name, algorithm.clone()).expect("a limit")
+                    let limit = Synced::new(store(), &name, algorithm.clone());
+                    limit.expect("a limit").interval(interval)
                 };
                 self.drive(machines.map(of).collect()).await
             }
             Mode::Leased => {
                 let of = |_| {
-                    let limit = LeasedBuilder::new(store()).interval(interval);
-                    limit.build(&name, algorithm.clone()).expect("a limit")
+                    let limit = Leased::new(store(), &name, algorithm.clone());
+                    limit.expect("a limit").interval(interval)
                 };
                 self.drive(machines.map(of).collect()).await
             }

@@ -20,7 +20,7 @@
 //! # Speed
 //! A swap takes four round trips between the nodes, or two with `paxos_variant: v2` (Cassandra 4.1 or
 //! later). Coordinators that swap the same row at once hinder each other, so each machine asks the
-//! same replica first. Set a [deadline](super::CasBuilder::deadline) of about 500 ms.
+//! same replica first. Set a [deadline](super::Cas::deadline) of about 500 ms.
 
 mod cql;
 mod error;

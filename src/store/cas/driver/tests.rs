@@ -13,10 +13,10 @@ use crate::algorithm::FixedWindow;
 use crate::backend::Backend;
 use crate::quota::Quota;
 use crate::store::cas::{
-    Cas, CasBuilder, LeaseHolder, LeasePlan, LeaseView, Leases, Loaded, MemoryStore, Program,
-    Settings, Swapped, Value,
+    Cas, LeaseHolder, LeasePlan, LeaseView, Leases, Loaded, MemoryStore, Program, Settings,
+    Swapped, Value,
 };
-use crate::store::fleet::LeasedBuilder;
+use crate::store::fleet::Leased;
 use crate::sync::{Mutex, lock};
 
 const ROUND_TRIP: Duration = Duration::from_millis(10);
@@ -92,14 +92,15 @@ type Limit<const SCRIPTS: bool> = Cas<Slow<SCRIPTS>, FixedWindow>;
 
 fn limit<const SCRIPTS: bool>(most: u64, caches: bool) -> (Slow<SCRIPTS>, Limit<SCRIPTS>) {
     let store = Slow::default();
-    let builder = CasBuilder::new(store.clone()).deadline(DEADLINE);
-    let builder = if caches {
-        builder
+    let window = FixedWindow::new(Quota::per_hour(most));
+    let limit = Cas::new(store.clone(), "api", window).expect("a limit");
+    let limit = limit.deadline(DEADLINE);
+    let limit = if caches {
+        limit
     } else {
-        builder.without_deny_cache()
+        limit.without_deny_cache()
     };
-    let limit = builder.build("api", FixedWindow::new(Quota::per_hour(most)));
-    (store, limit.expect("a limit"))
+    (store, limit)
 }
 
 /// The results of calls, one per key, of which the first are sent one after the other, before the others come.
@@ -346,15 +347,13 @@ async fn a_runtime_that_is_busy_delays_no_batch_no_exchange_of_a_fleet_and_no_pe
             (store, called)
         };
         let (store, called) = served();
-        let exact = CasBuilder::new(store).deadline(minute).build("api", window);
-        let exact = is_called_meanwhile(exact.expect("a limit"), called, waits).await;
+        let exact = Cas::new(store, "api", window).expect("a limit");
+        let exact = is_called_meanwhile(exact.deadline(minute), called, waits).await;
         let (store, called) = served();
-        let leased = LeasedBuilder::new(store)
-            .deadline(minute)
-            .build("api", window);
-        let leased = is_called_meanwhile(leased.expect("a limit"), called, waits).await;
+        let leased = Leased::new(store, "api", window).expect("a limit");
+        let leased = is_called_meanwhile(leased.deadline(minute), called, waits).await;
         let (store, called) = served();
-        let leases = Leases::new(store, ["throttle", "exports"], minute, minute);
+        let leases = Leases::new(store, "exports", minute, minute);
         let leases = Arc::new(leases);
         let runtime = leases.runtime().expect("a runtime");
         let keeper = runtime.spawn(leases.keep("key".to_owned(), Arc::default(), Holder));

@@ -153,7 +153,7 @@ async fn the_journal_is_a_store_in_which_machines_share_a_meter() {
 
     let journal = Journal::default();
     let meter = Meter(Quota::per_minute(6).burst(3));
-    let machine = || Cas::new(journal.clone(), "jobs", meter.clone());
+    let machine = || Cas::new(journal.clone(), "jobs", meter.clone()).expect("a limit");
     let (a, b) = (machine(), machine());
     let admitted = async |machine: &Cas<Journal, Meter>| {
         let decision = machine.decide("acme", 1).await.expect("a decision");

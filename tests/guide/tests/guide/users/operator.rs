@@ -6,7 +6,7 @@ use axum::{Router, extract::Request, routing::any};
 use tower_throttle::policy::{Environment, PolicyFile, PolicyHandle, PolicyLayer, Reloaded};
 use tower_throttle::store::{
     Fallback,
-    cas::{CasBuilder, Faulty, MemoryStore},
+    cas::{Cas, Faulty, MemoryStore},
 };
 use tower_throttle::{ClientIp, Local};
 
@@ -54,11 +54,11 @@ fn machine(store: &Store, path: &Path) -> Result<Machine, Error> {
     let environment = Environment::new()
         .client_ip(ClientIp::x_forwarded_for().trusting(["10.0.0.0/8"]))
         .store("strict", move |name, algorithm| {
-            CasBuilder::new(strict.clone()).build(name, algorithm)
+            Cas::new(strict.clone(), name, algorithm)
         })
         // In an outage each machine admits half of the limit.
         .store("shared", move |name, algorithm| {
-            let fleet = CasBuilder::new(shared.clone()).build(name, algorithm)?;
+            let fleet = Cas::new(shared.clone(), name, algorithm)?;
             let this_machine = Local::new(fleet.share_of(2)?);
             Ok(Fallback::new(fleet, this_machine))
         });
