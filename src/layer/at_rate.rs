@@ -5,7 +5,7 @@ use std::{
     hash::Hash,
     mem,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -276,9 +276,10 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
 
     #[cold]
     fn deny(&self, mut decision: Decision) -> Entered {
-        if let Some(wait) = &mut decision.retry_after {
-            let number = self.rate.state.counts.read().denied;
-            *wait = spread(*wait, self.rate.jitter, number);
+        let jitter = self.rate.jitter;
+        if let Some(wait) = decision.retry_after.as_mut().filter(|_| jitter > 0) {
+            let number = self.rate.state.spread.fetch_add(1, Ordering::Relaxed);
+            *wait = spread(*wait, jitter, number);
         }
         let denied = self.rate.state.denial_error(self.key, decision);
         self.rate.state.record(Event::Denied(&denied), false);

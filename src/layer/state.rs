@@ -44,6 +44,8 @@ pub struct Shared {
     line_ids: Seeded,
     /// How often the quotas have changed.
     quota_changes: AtomicU64,
+    /// How many denied clients were told times that are spread.
+    pub(super) spread: AtomicU64,
     signals: Signals,
 }
 

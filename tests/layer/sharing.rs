@@ -1,13 +1,18 @@
 //! One layer is one limit, in all its clones and services.
 
+use std::{collections::HashSet, thread, time::Duration};
+
 use axum::{
     Router,
     body::Body,
     extract::Request,
     routing::{MethodRouter, get},
 };
-use tower::{ServiceBuilder, ServiceExt};
-use tower_throttle::{FixedWindow, Global, Quota, RateLimitLayer};
+use futures_util::FutureExt;
+use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
+use tower_throttle::{
+    AsError, FixedWindow, Global, Local, ManualClock, Quota, RateLimitLayer, RateLimited,
+};
 
 fn ten() -> FixedWindow {
     FixedWindow::new(Quota::per_day(10)).anchored()
@@ -55,4 +60,24 @@ async fn axum_2634_and_3682_ten_routes_and_three_methods_share_one_limit() {
 async fn separate_layers_are_separate_limits() {
     let app = routes(|| methods().layer(RateLimitLayer::new(Global, ten())));
     assert_eq!(admitted(app).await, 90);
+}
+
+/// Shows promise 630.
+#[test]
+fn clients_that_are_denied_at_once_are_told_different_times() {
+    let window = Local::new(FixedWindow::new(Quota::per_day(1))).with_clock(ManualClock::new());
+    let layer = RateLimitLayer::new(Global, window)
+        .jitter(100)
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |()| Ok::<(), RateLimited>(())));
+    let ask = |_| {
+        let asked = service.clone().oneshot(()).now_or_never().unwrap();
+        asked.err()?.retry_after()
+    };
+    let told = thread::scope(|scope| {
+        let threads = [(); 4].map(|()| scope.spawn(|| Vec::from_iter((0..5_000).filter_map(ask))));
+        let told = threads.map(|thread| thread.join().unwrap());
+        told.concat()
+    });
+    assert_eq!(HashSet::<Duration>::from_iter(told).len(), 4 * 5_000 - 1);
 }

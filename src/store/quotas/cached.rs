@@ -146,7 +146,7 @@ impl<K: Hash + Clone + Send + Sync + 'static> Cached<K> {
         self
     }
 
-    /// How many plans are kept: 100,000 unless set.
+    /// How many plans are kept, rounded up to a multiple of 32: 100,000 unless set.
     #[must_use]
     pub fn capacity(mut self, plans: usize) -> Self {
         self.capacity = plans;
