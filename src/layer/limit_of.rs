@@ -15,7 +15,11 @@ pub(super) struct LimitOf<K, L> {
 
 impl<K: Send + 'static, L: Backend<K>> LineLimit for LimitOf<K, L> {
     fn take(&self, cost: u64, _: u8, at: Tick, late: Duration) -> Decision {
-        let take = || self.backend.take_turn(&self.key, cost, at, late);
+        let take = || {
+            let turn = self.backend.take_turn(&self.key, cost, at, late);
+            // The limit has become one that counts denials.
+            turn.or_else(|| self.backend.decide_now(&self.key, cost, Result::ok).ok()?)
+        };
         // Only what decides at once is asked. One that panics denies: the others go on.
         let taken = catch_unwind(AssertUnwindSafe(take)).ok().flatten();
         taken.unwrap_or_else(|| Decision::new(Verdict::Deny, 0, 0, None, 0))

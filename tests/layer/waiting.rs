@@ -5,7 +5,8 @@ use std::{cell::RefCell, time::Duration};
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, Decision, Global, RateLimitLayer, RateLimited,
+    AnyAlgorithm, AsError, Decision, Global, LeakyBucket, Lockout, Quota, RateLimitLayer,
+    RateLimited,
     store::{Op, Receipt},
 };
 
@@ -88,4 +89,22 @@ async fn an_admitted_request_that_is_dropped_keeps_its_cost() {
     assert_pending!(response.poll());
     drop(response);
     assert_eq!(script.ops(), [Op::Take(1)]);
+}
+
+/// Shows promises 17, 317.
+#[tokio::test(start_paused = true)]
+async fn those_that_wait_keep_their_turns_if_the_limit_becomes_a_lockout_of_denials() {
+    let bucket = || LeakyBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(Global, AnyAlgorithm::new(bucket())).queue(5);
+    let handle = layer.handle();
+    let service = layer.respond(AsError).layer(service_fn(echo));
+    let mut calls = [1, 2, 3].map(|n| task::spawn(service.clone().oneshot(n)));
+    let ready = calls.each_mut().map(|call| call.poll().is_ready());
+    assert_eq!(ready, [true, false, false]);
+    let start = tokio::time::Instant::now();
+    let lockout = Lockout::new(Quota::per_minute(100)).after_denials_of(bucket());
+    handle.set_algorithm(AnyAlgorithm::new(lockout)).unwrap();
+    let [_, second, third] = calls;
+    assert_eq!((second.await.unwrap(), third.await.unwrap()), (2, 3));
+    assert_eq!(start.elapsed(), 2 * SECOND);
 }
