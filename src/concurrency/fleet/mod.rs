@@ -20,7 +20,8 @@
 //!   addition to what other machines admit then. When it reaches the store again, they count.
 //! - A store that loses its values, or fails over to a copy without them, admits at most the limit anew, beside the
 //!   requests that are in flight. A third of a life later they count again.
-//! - The same is true if the clock of the store jumps ahead. Machines whose own clocks decide, as with Cassandra, must
+//! - The same is true if the clock of the store jumps ahead, or if the monotonic clock of a machine stands still, as in
+//!   the sleep of a Linux machine. Machines whose own clocks decide, as with Cassandra, must
 //!   differ by less than a third of a life.
 //!
 //! # Waiting

@@ -56,9 +56,10 @@ impl RemoteMetrics {
         measure!(counter "tower_throttle_deny_cache_hits_total", ["store" = self.0], increment(1));
     }
 
-    /// The oldest use that the store may not know of has waited for so long.
-    pub(in crate::store) fn fleet_lag(self, lag: Duration) {
-        measure!(gauge "tower_throttle_fleet_lag_seconds", ["store" = self.0], set(lag));
+    /// The oldest use that the store may not know of has waited for so long, of a limit whose keys begin with `{prefix:name:`.
+    pub(in crate::store) fn fleet_lag(self, start: &str, lag: Duration) {
+        let limit = start.split(':').nth(1).unwrap_or_default().to_owned();
+        measure!(gauge "tower_throttle_fleet_lag_seconds", ["store" = self.0, "limit" = limit], set(lag));
     }
 
     /// An attempt to connect ended.

@@ -306,7 +306,7 @@ impl<S: CasStore, A: Algorithm> Task<S, A> {
                 let random = node.shared.random_below(node.times.interval / 5);
                 next = now.plus(node.times.interval * 9 / 10 + random);
                 if cfg!(feature = "metrics") {
-                    RemoteMetrics(S::NAME).fleet_lag(node.lag());
+                    RemoteMetrics(S::NAME).fleet_lag(&node.name_prefix, node.lag());
                 }
             }
             for flush in flushes {
@@ -534,6 +534,7 @@ impl<S: CasStore, A: Algorithm> Drop for Task<S, A> {
         let node = &self.0;
         node.is_running.0.store(false, Ordering::Release);
         lock(&node.progress).flushes.clear();
+        RemoteMetrics(S::NAME).fleet_lag(&node.name_prefix, Duration::ZERO);
         let error = shut_down(S::NAME);
         node.keys.fail_waiters(&error, MonotonicClock.now());
     }

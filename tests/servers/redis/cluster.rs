@@ -8,7 +8,7 @@ use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket, store::Backend
 
 use crate::redis::check::RIGHTS;
 use crate::redis::faults::command;
-use crate::redis_cluster::{ask, cluster};
+use crate::redis_cluster::{ask, cluster, cluster_of_one};
 use crate::redis_server::RedisServer;
 use crate::wait::until;
 
@@ -143,6 +143,40 @@ async fn a_stopped_master_cuts_off_only_its_own_keys_of_a_fleet() {
     .await;
     nodes[0].signal("CONT");
     until("all are served again", async || round().await == [0, 60]).await;
+}
+
+/// Its first exchange finds out that keys are in several slots.
+///
+/// Shows promises 123, 200.
+#[tokio::test]
+async fn a_fleet_with_plain_clients_shares_a_limit_in_a_cluster_of_one_master() {
+    const KEYS: u64 = 40;
+    let server = cluster_of_one();
+    let machines = [(); 2].map(|()| {
+        let redis = Redis::open(&server.url()).expect("a url");
+        let limit = Leased::new(redis, "fleet", TokenBucket::new(Quota::per_day(9)));
+        limit.expect("a limit")
+    });
+    let mut admitted = [0; KEYS as usize];
+    let mut take = async |machine: usize| {
+        let decided: Vec<_> = (0..KEYS)
+            .map(|key| machines[machine].decide(&key, 1))
+            .collect();
+        for (decision, admitted) in decided.into_iter().zip(&mut admitted) {
+            *admitted += u32::from(decision.await.is_ok_and(|decided| decided.is_admitted()));
+            assert!(*admitted <= 9);
+        }
+        admitted == [9; KEYS as usize]
+    };
+    for turn in 0..8 {
+        let _ = take(turn % 2).await;
+    }
+    machines[0]
+        .close()
+        .await
+        .expect("it gives back what is left");
+    until("all is used", async || take(1).await).await;
+    assert_eq!([0, 1].map(|at| machines[at].counts().failed), [0, 0]);
 }
 
 /// The numbers of the connections to a node, but for those of this test.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{pause, sleep};
 use tower_throttle::store::cas::{Faulty, MemoryStore};
+use tower_throttle::store::fleet::Synced;
 
-use crate::fleet::synced;
+use crate::fleet::{synced, window};
 use crate::measured::measure;
 use crate::memory_fleet::{admit, outage};
 
@@ -15,12 +16,16 @@ fn a_gauge_shows_for_how_long_a_use_has_not_been_reported() {
     measure(async |metrics| {
         pause();
         let shown = || {
-            let name = "tower_throttle_fleet_lag_seconds store=memory";
+            let name = "tower_throttle_fleet_lag_seconds store=memory limit=api";
             metrics.all(name).last().copied()
         };
         let store = Faulty::new(MemoryStore::new());
         let limit = synced(&store);
         admit(&limit, 1).await;
+        // Another limit, in a store that replies.
+        let other = Synced::new(MemoryStore::new(), "other", window());
+        let other = other.expect("a limit");
+        admit(&other, 1).await;
         store.plan(outage());
         sleep(Duration::from_secs(5)).await;
         let during = shown().expect("it is set once per second");
