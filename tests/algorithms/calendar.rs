@@ -1,17 +1,16 @@
 //! Days, weeks and months against a naive calendar, which asks every quarter of an hour for the date that a zone shows.
 
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::civil::Date;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan, civil::date};
-use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
+use tower_throttle::algorithm::Algorithm;
 use tower_throttle::clock::Tick;
-use tower_throttle::{CalendarWindow, Decision, Limiter, Quota};
+use tower_throttle::{CalendarWindow, Limiter, Quota};
 
-use crate::random::{Random, seeds};
+use crate::random::Random;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -50,7 +49,7 @@ fn days(zone: &TimeZone) -> Vec<(Date, u64)> {
     days
 }
 
-/// The seconds at which windows begin.
+/// The nanoseconds at which windows begin.
 fn starts(zone: usize, unit: Unit, anchor: i8) -> Vec<u64> {
     static DAYS: [OnceLock<Vec<(Date, u64)>>; 5] = [const { OnceLock::new() }; 5];
     let days = DAYS[zone].get_or_init(|| {
@@ -63,58 +62,45 @@ fn starts(zone: usize, unit: Unit, anchor: i8) -> Vec<u64> {
         Unit::Month => day.day() == anchor.min(day.days_in_month()),
     };
     let first = days.iter().filter(|(day, _)| begins(*day));
-    first.map(|(_, second)| *second).collect()
+    first.map(|(_, second)| *second * SECOND).collect()
 }
 
-/// A policy, and the windows that it has.
-#[derive(Clone, Debug)]
-struct Case {
-    name: String,
-    window: CalendarWindow,
-    starts: Vec<u64>,
+/// Windows of the calendar, and the nanoseconds at which they begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Windows {
+    pub(crate) starts: &'static [u64],
+    zone: &'static str,
+    anchor: Option<u8>,
 }
 
-fn case(limit: u64, random: &mut Random) -> Case {
-    let zone = random.index(ZONES.len());
-    let zone_name = ZONES[zone];
-    let unit = *random.pick(&[Unit::Day, Unit::Week, Unit::Month]);
-    let (quota, most) = match unit {
-        Unit::Day => (Quota::per_day(limit), 1),
-        Unit::Week => (Quota::per_week(limit), 7),
-        Unit::Month => (Quota::per_month(limit), 31),
-    };
-    let anchor = match random.below(3) {
-        0 => most,
-        _ => 1 + random.below(most),
-    };
-    let mut window = CalendarWindow::new(quota, zone_name).expect("a zone");
-    if unit != Unit::Day && (anchor > 1 || random.below(2) == 0) {
-        window = window.anchor(u8::try_from(anchor).expect("small"));
-    }
-    window.validate().expect("valid");
-    Case {
-        name: format!("{unit:?} from {anchor} in {zone_name}"),
-        window,
-        starts: starts(zone, unit, i8::try_from(anchor).expect("small")),
-    }
-}
-
-impl Case {
-    /// The number of the window of a moment, and its end in nanoseconds.
-    fn window_of(&self, now: u64) -> (usize, u64) {
-        let after = self.starts.partition_point(|start| start * SECOND <= now);
-        (after, self.starts[after] * SECOND)
+impl Windows {
+    /// Some windows, and the length of their unit.
+    pub(crate) fn random(random: &mut Random) -> (Self, u64) {
+        let zone = random.index(ZONES.len());
+        let (unit, quota, most) = *random.pick(&[
+            (Unit::Day, Quota::per_day(1), 1),
+            (Unit::Week, Quota::per_week(1), 7),
+            (Unit::Month, Quota::per_month(1), 31),
+        ]);
+        let anchor = match random.below(3) {
+            0 => most,
+            _ => 1 + random.below(most),
+        };
+        let is_told = unit != Unit::Day && (anchor > 1 || random.below(2) == 0);
+        let starts = starts(zone, unit, i8::try_from(anchor).expect("small"));
+        let windows = Self {
+            starts: starts.leak(),
+            zone: ZONES[zone],
+            anchor: is_told.then(|| u8::try_from(anchor).expect("small")),
+        };
+        (windows, nanos(quota.period()))
     }
 
-    /// A moment, often around the end of a window, and the start of one that was not moved for long.
-    fn moment(&self, random: &mut Random) -> u64 {
-        let index = 1 + random.below(self.starts.len() as u64 - 4);
-        let start = self.starts[usize::try_from(index).expect("few")] * SECOND;
-        match random.below(4) {
-            0 => start,
-            1 => start - 1,
-            2 => start + random.below(2 * 3_600 * SECOND),
-            _ => start + random.below(31 * 86_400 * SECOND),
+    pub(crate) fn algorithm(self, quota: Quota) -> CalendarWindow {
+        let window = CalendarWindow::new(quota, self.zone).expect("a zone");
+        match self.anchor {
+            Some(day) => window.anchor(day),
+            None => window,
         }
     }
 }
@@ -125,111 +111,6 @@ fn at(ns: u64) -> Tick {
 
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).expect("short")
-}
-
-/// The first difference from the naive calendar in a random trace.
-fn disagreement(seed: u64) -> Option<String> {
-    let mut random = Random::new(seed);
-    let limit = 1 + random.below(9);
-    let case = case(limit, &mut random);
-    let window = &case.window;
-    let mut now = case.moment(&mut random);
-    let mut state = window.fresh(at(now));
-    // What is used per window, of which the newest one counts.
-    let mut used = BTreeMap::<usize, u64>::new();
-    let mut taken = Vec::new();
-    let last = case.starts[case.starts.len() - 2] * SECOND;
-    for _ in 0..30 {
-        now = match random.below(5) {
-            0 => now,
-            1 => case.window_of(now).1 - random.below(2),
-            2 => now
-                .saturating_sub(random.below(86_400 * SECOND))
-                .max(case.starts[0] * SECOND),
-            _ => now + random.below(2 * 86_400 * SECOND),
-        };
-        if now >= last {
-            break;
-        }
-        let (own, _) = case.window_of(now);
-        let newest = used
-            .last_key_value()
-            .map_or(own, |(newest, _)| own.max(*newest));
-        let end = case.starts[newest] * SECOND;
-        let count = used.get(&newest).copied().unwrap_or(0);
-        let cost = random.below(limit + 2);
-        let fault = |what: String| Some(format!("{}: {what} at {now}", case.name));
-        match random.below(6) {
-            0 if !taken.is_empty() => {
-                let place = usize::try_from(random.below(taken.len() as u64)).expect("few");
-                let (taken_at, units): (u64, u64) = taken.swap_remove(place);
-                let cost = Cost {
-                    units,
-                    at: at(taken_at),
-                };
-                window.refund(&mut state, at(now), cost, GiveBack::Refund);
-                if case.window_of(taken_at).0 >= newest && used.contains_key(&newest) {
-                    used.insert(newest, count.saturating_sub(units));
-                }
-            }
-            1 => {
-                let debt = nanos(window.charge(&mut state, at(now), cost));
-                if cost > 0 {
-                    used.insert(newest, count + cost);
-                }
-                let expected = if count + cost > limit { end - now } else { 0 };
-                if debt != expected {
-                    return fault(format!("a debt of {debt} ns, not {expected}"));
-                }
-            }
-            _ => {
-                let decision = window.decide(&mut state, at(now), cost);
-                let passes = cost == 0 || count + cost <= limit;
-                let left = count + if passes { cost } else { 0 };
-                if passes && cost > 0 {
-                    used.insert(newest, left);
-                    taken.push((now, cost));
-                }
-                let expected = Expected {
-                    is_admitted: passes,
-                    remaining: limit.saturating_sub(left),
-                    reset: if left > 0 { end - now } else { 0 },
-                    retry: (!passes && cost <= limit).then_some(end - now),
-                };
-                if expected != Expected::of(&decision) {
-                    return fault(format!("{decision:?}, not {expected:?}"));
-                }
-            }
-        }
-    }
-    None
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Expected {
-    is_admitted: bool,
-    remaining: u64,
-    reset: u64,
-    retry: Option<u64>,
-}
-
-impl Expected {
-    fn of(decision: &Decision) -> Self {
-        Self {
-            is_admitted: decision.is_admitted(),
-            remaining: decision.remaining(),
-            reset: nanos(decision.reset_after),
-            retry: decision.retry_after.map(nanos),
-        }
-    }
-}
-
-/// Shows promise 318.
-#[test]
-fn windows_of_the_calendar_agree_with_a_naive_one() {
-    for seed in seeds(300) {
-        assert_eq!(disagreement(seed), None, "seed {seed}");
-    }
 }
 
 /// Shows promise 318.

@@ -190,7 +190,7 @@ fn a_lockout_of_denials_agrees_with_the_oracle() {
 /// Shows promise 224.
 #[test]
 fn the_laws_hold_for_a_limit_under_a_lockout() {
-    for seed in seeds(20) {
+    for seed in seeds(10) {
         let mut random = Random::new(seed);
         for subject in random_subjects(&mut random) {
             let lockout = lockout(blocks(subject.algorithm.quota(), &mut random));

@@ -2,10 +2,9 @@
 //!
 //! Each property is a function that returns what is wrong. It must find nothing wrong with an
 //! algorithm, and something wrong with a broken copy of it.
-#![cfg(feature = "testkit")]
+#![cfg(all(feature = "testkit", feature = "calendar"))]
 
 mod buckets;
-#[cfg(feature = "calendar")]
 mod calendar;
 mod changes;
 mod composition;

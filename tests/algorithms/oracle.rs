@@ -12,6 +12,7 @@ use num_rational::BigRational;
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack};
 use tower_throttle::{Decision, Quota, Verdict, clock::Tick};
 
+use crate::calendar::Windows;
 use crate::failures::{Blocks, Failures};
 
 /// The quota of a policy.
@@ -46,6 +47,7 @@ pub(crate) enum Kind {
         over: u64,
         factor: u64,
     },
+    Calendar(Windows),
 }
 
 /// The state of one key under one policy.
@@ -151,6 +153,9 @@ impl Model {
 
     /// The number of the cell that contains `now`; never negative.
     fn cell(&self, now: u64) -> u64 {
+        if let Kind::Calendar(windows) = self.kind {
+            return windows.starts.partition_point(|start| *start <= now) as u64;
+        }
         let (length, _, offset) = self.cells();
         let since = i128::from(now) - i128::from(offset % length);
         u64::try_from(since.div_euclid(i128::from(length)) + 1).expect("not negative")

@@ -152,7 +152,6 @@ fn a_wait_is_expected_at_least_and_at_most() {
     window(&grid.strict());
     window(&broken(FixedWindow::new(quota), Bug::NoRefund));
     window(&AnyAlgorithm::new(SlidingLog::new(quota)));
-    #[cfg(feature = "calendar")]
     for quota in [Quota::per_day(12), Quota::per_month(12)] {
         window(&tower_throttle::CalendarWindow::new(quota, "Europe/Berlin").expect("a zone"));
     }

@@ -374,6 +374,8 @@ fn a_file_of_another_version_is_refused_and_one_without_limits_warns() {
     let next = PolicyFile::from_toml("version = 2").unwrap_err();
     let next = next.to_string();
     assert!(next.contains("version: 2 is not allowed; this version of the library reads 1 only"));
+    // As some editors begin a file.
+    assert!(PolicyFile::from_toml("\u{feff}version = 1").is_ok());
     let warnings = App::new("").handle.warnings();
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].contains("every request passes"));

@@ -516,7 +516,7 @@ fn searches() -> Vec<(Events, u64)> {
         (with(2, |it| (it.repeated, it.forgets) = (1, 1)), 2),
         (of(2), 3),
         // A machine alone with more requests than units.
-        (with(6, |it| it.repeated = 1), 1),
+        (with(5, |it| it.repeated = 1), 1),
         (with(2, |it| (it.refunds, it.charges) = (1, 1)), 2),
         (
             with(3, |it| (it.refunds, it.closes, it.steps) = (1, 1, 1)),
@@ -542,26 +542,24 @@ fn no_state_of_a_few_machines_breaks_the_limit_or_loses_a_unit() {
     }
 }
 
+/// Each in the one of the searches that is over first.
+///
 /// Shows promises 200, 202.
 #[test]
 fn the_search_finds_every_planted_mistake() {
-    for mistake in [
-        Mistake::CountsTwice,
-        Mistake::ForgetsOut,
-        Mistake::ForgetsLapsed,
-        Mistake::AdoptsTwice,
-        Mistake::KeepsReturned,
-        Mistake::TrustsLostRecord,
-        Mistake::AdoptsAfterReset,
-        Mistake::ForgetsRefund,
-        Mistake::RefundsTwice,
+    for (mistake, search) in [
+        (Mistake::CountsTwice, 1),
+        (Mistake::ForgetsOut, 0),
+        (Mistake::ForgetsLapsed, 2),
+        (Mistake::AdoptsTwice, 1),
+        (Mistake::KeepsReturned, 0),
+        (Mistake::TrustsLostRecord, 5),
+        (Mistake::AdoptsAfterReset, 11),
+        (Mistake::ForgetsRefund, 9),
+        (Mistake::RefundsTwice, 9),
     ] {
-        let model = Model::new(Some(mistake));
-        let mut found = searches()
-            .into_iter()
-            .map(|(events, machines)| model.search(events, machines).0);
-        let found = found.find_map(|fault| fault);
-        println!("{mistake:?}: {found:?}");
+        let (events, machines) = searches()[search];
+        let (found, _) = Model::new(Some(mistake)).search(events, machines);
         assert!(found.is_some(), "{mistake:?}");
     }
 }

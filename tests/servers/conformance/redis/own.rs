@@ -97,11 +97,11 @@ fn kill(store: &mut BehindProxy) {
     );
 }
 
-/// Each value becomes a list.
+/// Each value becomes a list, at one moment: a machine may write meanwhile.
 fn lists(store: &mut BehindProxy) {
     for key in keys(&store.server) {
-        tell(&store.server, &["DEL", &key]);
-        tell(&store.server, &["RPUSH", &key, "not ours"]);
+        tell(&store.server, &["RPUSH", "list", "not ours"]);
+        tell(&store.server, &["RENAME", "list", &key]);
     }
 }
 
