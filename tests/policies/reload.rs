@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
+use tokio_test::{assert_pending, task};
 use tower_throttle::{
     Local,
     clock::{Clock, MonotonicClock},
@@ -178,6 +179,23 @@ async fn the_line_in_front_of_a_limit_is_that_of_the_last_file() {
         app.reload(&line(rest));
         assert_eq!(app.get().await, expected, "{rest}");
     }
+}
+
+/// Shows promise 223.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_several_algorithms_goes_at_the_new_pace() {
+    let both = |rate: &str| {
+        let text = format!("leaky_bucket {rate}; burst=1; queue=1 + fixed_window 40/d");
+        limit("all", &text, GLOBAL, "")
+    };
+    let app = App::new(&both("1/h"));
+    assert_eq!(app.get().await, 200);
+    let mut second = task::spawn(app.get());
+    assert_pending!(second.poll());
+    app.reload(&both("1/s"));
+    let start = Instant::now();
+    assert_eq!(second.await, 200);
+    assert_eq!(start.elapsed(), Duration::from_secs(1));
 }
 
 /// Shows promise 223.

@@ -77,9 +77,8 @@ impl<K: 'static> Quotas<K> {
     /// A quota per key as `lookup` says, under `limit`, whose own quota is the default.
     ///
     /// # Panics
-    /// If a setting of the algorithm is invalid, if it does not have a single quota, as a tuple, or if it
-    /// has a queue: the turns of queued requests belong to one quota. In a store, for a
-    /// [`Lockout`](crate::Lockout).
+    /// If a setting of the algorithm is invalid, if it does not have a single quota, as a tuple, or if a table was
+    /// used or cloned before. In a store, for a [`Lockout`](crate::Lockout).
     #[track_caller]
     pub fn new<L: QuotaPerKey<K>>(limit: L, lookup: impl Lookup<K>) -> Self {
         let under = expect_valid(limit.into_quotas());
