@@ -6,7 +6,7 @@ use super::{ConcurrencyLimitLayer, InFlight, UntilResponse};
 use crate::layer::expect_queue;
 use crate::queue::Order;
 
-impl<K, R, H, P> ConcurrencyLimitLayer<K, R, H, P> {
+impl<K, R, H, P: Clone> ConcurrencyLimitLayer<K, R, H, P> {
     /// Lets up to `most` requests of one key wait for a permit, first come, first served unless
     /// [`newest_first`](Self::newest_first) or [`priority`](Self::priority) says otherwise. None waits unless this is set. [`max_wait`](Self::max_wait) bounds how long.
     ///

@@ -6,7 +6,7 @@ use crate::respond::{AtEnd, Responder, SettleWhen};
 /// A responder that is watched by one more.
 type Watched<D, H, F, W, T> = Responder<D, H, F, (W, T)>;
 
-impl<K, G, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
+impl<K, G: Clone, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// The answer to a denied request: [`ProblemJson`](crate::ProblemJson), [`Grpc`](crate::respond::Grpc),
     /// [`AsError`](crate::AsError), a closure, or a
     /// [`Respond`](crate::respond::Respond) of your own.

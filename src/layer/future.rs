@@ -13,6 +13,7 @@ use std::{
     future::Future,
     mem,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -100,7 +101,7 @@ pub(super) struct Waiting<S, K, G: Gate<K>, R, Req> {
 /// The gate, the key, and what the gate has given to the request. If it is dropped while the request waits, the request
 /// leaves the gate.
 pub(super) struct Held<K, G: Gate<K>> {
-    pub(super) gate: G,
+    pub(super) gate: Arc<G>,
     pub(super) key: K,
     pub(super) entry: G::Entry,
     pub(super) waits: bool,
@@ -246,7 +247,7 @@ impl<S, K, G: Enter<K>, R, Req> Waiting<S, K, G, R, Req> {
         } = &mut self.held;
         let told = (self.ask.weight.cost, figures.as_ref());
         prepare(
-            (&*gate, key, entry),
+            (&**gate, key, entry),
             &self.respond,
             self.options,
             request,
@@ -264,7 +265,7 @@ impl<S, K, G: Enter<K>, R, Req> Waiting<S, K, G, R, Req> {
         let Held {
             gate, key, entry, ..
         } = &mut self.held;
-        let at = Some((&*gate, &*key, entry));
+        let at = Some((&**gate, &*key, entry));
         refuse(at, &self.respond, request, denied)
     }
 }

@@ -158,7 +158,8 @@ pub struct LimitLayer<K, G, R = Responder> {
     respond: R,
     options: LayerOptions,
     seats: Option<Arc<Seats>>,
-    gate: G,
+    /// Shared: each request that waits holds it.
+    gate: Arc<G>,
 }
 
 impl<K, G> LimitLayer<K, G> {
@@ -168,19 +169,19 @@ impl<K, G> LimitLayer<K, G> {
             respond: Responder::default(),
             options: LayerOptions::default(),
             seats: None,
-            gate,
+            gate: Arc::new(gate),
         }
     }
 }
 
-impl<K, G, R> LimitLayer<K, G, R> {
-    pub(crate) const fn gate(&self) -> &G {
+impl<K, G: Clone, R> LimitLayer<K, G, R> {
+    pub(crate) fn gate(&self) -> &G {
         &self.gate
     }
 
     /// The same layer with a setting of its gate changed.
     pub(crate) fn with_gate(mut self, change: impl FnOnce(&mut G)) -> Self {
-        change(&mut self.gate);
+        change(Arc::make_mut(&mut self.gate));
         self
     }
 
@@ -191,13 +192,14 @@ impl<K, G, R> LimitLayer<K, G, R> {
 
     /// The same layer made of other parts.
     fn map<T, H, Q>(self, change: impl FnOnce(K, G, R) -> (T, H, Q)) -> LimitLayer<T, H, Q> {
-        let (keys, gate, respond) = change(self.keys, self.gate, self.respond);
+        let gate = Arc::unwrap_or_clone(self.gate);
+        let (keys, gate, respond) = change(self.keys, gate, self.respond);
         LimitLayer {
             keys,
             respond,
             options: self.options,
             seats: self.seats,
-            gate,
+            gate: Arc::new(gate),
         }
     }
 }
@@ -247,7 +249,10 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
                 },
             },
             seats: self.seats.or(other.seats),
-            gate: AllOf::of_both(self.gate, other.gate),
+            gate: Arc::new(AllOf::of_both(
+                Arc::unwrap_or_clone(self.gate),
+                Arc::unwrap_or_clone(other.gate),
+            )),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -105,7 +106,7 @@ where
         match entered {
             Poll::Ready(Ok(())) => {
                 self.seat.release();
-                let own = (gate, &key, &mut entry);
+                let own = (&**gate, &key, &mut entry);
                 let told = (ask.weight.cost, figures.as_ref());
                 prepare(own, respond, options, &mut request, told);
                 let future = self.inner.call(request);
@@ -113,7 +114,7 @@ where
                 let after = if R::NEEDS_RESPONSE || options.shares_cost {
                     After::Finish {
                         held: Held {
-                            gate: gate.clone(),
+                            gate: Arc::clone(gate),
                             key,
                             entry,
                             waits: false,
@@ -134,7 +135,7 @@ where
             }
             Poll::Ready(Err(denied)) => {
                 self.seat.release();
-                let at = Some((gate, &key, &mut entry));
+                let at = Some((&**gate, &key, &mut entry));
                 ResponseFuture::denied(refuse(at, respond, request, denied))
             }
             Poll::Pending => self.wait(request, (key, ask), entry, until),
@@ -166,7 +167,7 @@ impl<S, K, G: Clone, R> Limit<S, K, G, R> {
             service,
             request: Some(request),
             held: Held {
-                gate: self.layer.gate.clone(),
+                gate: Arc::clone(&self.layer.gate),
                 key,
                 entry,
                 waits: true,

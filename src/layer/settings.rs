@@ -1,5 +1,7 @@
 //! Settings of a layer that concern requests.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use super::{LimitLayer, Limiting};
@@ -7,7 +9,7 @@ use crate::error::Rejection;
 use crate::key::{Costs, Filter, Priorities, With};
 use crate::queue::Seats;
 
-impl<K, G, R> LimitLayer<K, G, R> {
+impl<K, G: Clone, R> LimitLayer<K, G, R> {
     /// The cost of each request, instead of 1. A cost of 0 is always admitted.
     ///
     /// In a [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) it is the number of permits. A request
@@ -107,7 +109,7 @@ impl<K, G, R> LimitLayer<K, G, R> {
     where
         G: Limiting,
     {
-        self.gate.rename(Some(name), &mut 0);
+        Arc::make_mut(&mut self.gate).rename(Some(name), &mut 0);
         self
     }
 

@@ -30,16 +30,16 @@ pub(crate) struct Line {
 /// The waiters of one priority.
 #[derive(Debug, Default)]
 struct Level {
-    /// By number. The first and the last one wait; of those between them some have left.
+    /// By place. The first and the last one wait; of those between them some have left.
     slots: VecDeque<Slot>,
     waiting: usize,
     units: u128,
     /// The cost of each that has come since none waited, if all are equal.
     each: Option<u64>,
-    joined: i64,
+    joined: u64,
 }
 
-type Slot = (i64, Option<Waiter>);
+type Slot = (Place, Option<Waiter>);
 
 /// A level has room for at most four times as many as wait, and for some more.
 const SPARE: usize = 16;
@@ -47,9 +47,9 @@ const SPARE: usize = 16;
 /// How a wait ends: the request has taken its cost, or may come again after this long, if ever.
 pub(crate) type Ended = Result<Receipt, Option<Duration>>;
 
-/// Where a request waits. Among those of one priority the newest have negative numbers, if they go first.
+/// Where a request waits: how far its priority is below the highest one (8 bits), and its number in that priority (56 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place(Reverse<u8>, i64);
+pub(crate) struct Place(u64);
 
 /// A request that waits.
 #[derive(Debug)]
@@ -84,16 +84,16 @@ impl Line {
 
     /// The first waiter.
     pub(crate) fn first(&self) -> Option<(Place, &Waiter)> {
-        self.levels.iter().find_map(|(level, own)| {
-            let (number, first) = own.slots.front()?;
-            Some((Place(*level, *number), first.as_ref()?))
+        self.levels.iter().find_map(|(_, own)| {
+            let (place, first) = own.slots.front()?;
+            Some((*place, first.as_ref()?))
         })
     }
 
     /// The last waiter: the one that loses its place if there is no room for all.
     pub(crate) fn last(&self) -> Option<Place> {
         let mut levels = self.levels.iter().rev();
-        levels.find_map(|(level, own)| Some(Place(*level, own.slots.back()?.0)))
+        levels.find_map(|(_, own)| Some(own.slots.back()?.0))
     }
 
     /// Adds a request among those of its priority.
@@ -115,12 +115,14 @@ impl Line {
         level.waiting += 1;
         level.units += u128::from(new.cost);
         level.joined += 1;
-        let mut place = Place(priority, level.joined);
+        // The newest have lower and lower numbers if they go first.
+        let middle = (u64::from(u8::MAX - new.priority) << 56) + (1 << 55);
+        let mut place = Place(middle + level.joined);
         if order == Order::Newest {
-            place.1 = -level.joined;
-            level.slots.push_front((place.1, Some(waiter)));
+            place = Place(middle - level.joined);
+            level.slots.push_front((place, Some(waiter)));
         } else {
-            level.slots.push_back((place.1, Some(waiter)));
+            level.slots.push_back((place, Some(waiter)));
         }
         if until < Tick::MAX {
             self.deadlines.insert((until, place));
@@ -130,11 +132,13 @@ impl Line {
 
     /// The priority of a waiter, and its slot.
     fn find(&mut self, place: Place) -> Option<(&mut Level, usize)> {
-        let level = self.levels.binary_search_by_key(&place.0, |level| level.0);
+        let priority = Reverse(place.priority());
+        let level = self.levels.binary_search_by_key(&priority, |level| level.0);
         let level = &mut self.levels[level.ok()?].1;
-        let at = |slot: &Slot| slot.0.cmp(&place.1);
+        let at = |slot: &Slot| slot.0.cmp(&place);
         // Where it is unless some have left.
-        let guess = usize::try_from(place.1 - level.slots.front()?.0).unwrap_or(usize::MAX);
+        let first = level.slots.front()?.0;
+        let guess = usize::try_from(place.0.wrapping_sub(first.0)).unwrap_or(usize::MAX);
         let is_there = level.slots.get(guess).is_some_and(|slot| at(slot).is_eq());
         let found = if is_there {
             Ok(guess)
@@ -174,7 +178,7 @@ impl Line {
 
     /// Ready once the wait has ended. Otherwise keeps the waker. The former one is to be dropped without a lock.
     pub(super) fn poll(&mut self, place: Place, waker: &Waker) -> (Poll<Ended>, Option<Waker>) {
-        if let Some(end) = self.learn(place) {
+        if let Some(end) = self.ended.remove(&place) {
             return (Poll::Ready(end), None);
         }
         let found = self.find(place);
@@ -184,15 +188,10 @@ impl Line {
         let stale = new.and_then(|known| known.replace(waker.clone()));
         (Poll::Pending, stale)
     }
-
-    /// How a wait has ended, if it has: once.
-    pub(super) fn learn(&mut self, place: Place) -> Option<Ended> {
-        self.ended.remove(&place)
-    }
 }
 
 impl Place {
     pub(super) const fn priority(self) -> u8 {
-        self.0.0
+        u8::MAX - self.0.to_be_bytes()[0]
     }
 }

@@ -327,7 +327,7 @@ impl Lines {
         let left = self.update(line_id, |shard, wakers| {
             let own = shard.get_mut(&line_id)?;
             let Some(waiter) = own.line.remove(place) else {
-                return own.line.learn(place).map(Err);
+                return own.line.ended.remove(&place).map(Err);
             };
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             if own.line.first().is_some_and(|(next, _)| place < next) {

@@ -169,7 +169,7 @@ impl Drop for SeatAcquire {
     fn drop(&mut self) {
         if let (Some(queued), RequestSeat::Of(seats)) = (self.queued, &self.seat) {
             let mut room = lock(&seats.0);
-            let (_left, has_seat) = (room.line.remove(queued), room.line.learn(queued));
+            let (_left, has_seat) = (room.line.remove(queued), room.line.ended.remove(&queued));
             drop(room);
             if has_seat.is_some() {
                 seats.release();
