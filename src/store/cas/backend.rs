@@ -103,7 +103,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         })
     }
 
-    /// Sets how long a call may take, by default 100 ms. Conflicts with other machines are retried
+    /// Sets how long a call may take, by default 100 ms, or what is set for a `Redis`. Conflicts with other machines are retried
     /// within it.
     ///
     /// ```

@@ -3,6 +3,7 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::StoreError;
+use crate::store::remote::CHECK_CERTIFICATE;
 
 /// How a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +117,7 @@ impl ErrorClass {
             _ if error.kind() == ErrorKind::AuthenticationFailed || is_unauthenticated(error) => {
                 WRONG_PASSWORD
             }
-            _ if is_certificate_error(error) => {
-                "; check the server's certificate, its host name and the trusted certificates"
-            }
+            _ if is_certificate_error(error) => CHECK_CERTIFICATE,
             _ => "",
         };
         let transient = match self {

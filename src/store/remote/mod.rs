@@ -4,6 +4,11 @@
 //! This module knows no server's protocol: it has circuit breakers, connections that are made once, a cache of denials
 //! and the names of keys.
 
+/// What to do about a certificate that is not trusted.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
+pub(crate) const CHECK_CERTIFICATE: &str =
+    "; check the server's certificate, its host name and the trusted certificates";
+
 mod breaker;
 mod breakers;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]

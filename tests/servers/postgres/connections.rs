@@ -81,7 +81,7 @@ async fn each_error_of_the_server_is_answered_as_its_code_demands() {
         ("57P04 ", false, false, "(57P04)"),
         ("57014 ", true, false, "(57014)"),
         ("55P03 ", true, false, "another transaction holds this row"),
-        ("53100 ", false, false, "free some disk space"),
+        ("53100 ", true, false, "free some disk space"),
         ("53300 ", true, false, "(53300)"),
         ("58030 ", true, false, "(58030)"),
         ("22012 ", false, false, "(22012)"),

@@ -6,6 +6,7 @@ use scylla::errors::{
 };
 
 use crate::error::StoreError;
+use crate::store::remote::CHECK_CERTIFICATE;
 
 /// Whether a swap that failed has succeeded nevertheless: its replicas have agreed on it, and only
 /// the last step was not acknowledged in time. The next read finishes that step.
@@ -66,6 +67,9 @@ fn from_pool(error: &ConnectionPoolError) -> StoreError {
     };
     if refused {
         return new(error, "; check the user and the password", false);
+    }
+    if error.to_string().contains("certificate") {
+        return new(error, CHECK_CERTIFICATE, false);
     }
     new(error, "", true)
 }
@@ -137,6 +141,19 @@ mod tests {
             assert!(from_execution(&error, "a.b").is_transient());
         }
         assert!(!is_agreed(&ExecutionError::EmptyPlan));
+    }
+
+    /// Shows promise 97.
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_a_mistake_and_a_lost_connection_is_none() {
+        for (cause, is_transient) in [("invalid peer certificate", false), ("reset", true)] {
+            let error = std::io::Error::other(cause);
+            let error = ConnectionPoolError::Broken {
+                last_connection_error: error.into(),
+            };
+            let error = from_new_session(&MetadataError::ConnectionPoolError(error).into());
+            assert_eq!(error.is_transient(), is_transient, "{error}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use tokio_postgres::{Error, error::DbError};
 
 use crate::error::StoreError;
+use crate::store::remote::CHECK_CERTIFICATE;
 
 /// Why a statement returned nothing.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Failed {
     pub(super) fn of(error: &Error, table: &str) -> Self {
         use Class::{BadConnection, Conflict, MissingTable, Other, TooSlow};
         let Some(database) = error.as_db_error() else {
-            return Self::without_code(error);
+            return Self::without_code(error, error.is_closed());
         };
         let code = database.code().code();
         // Connections, rollbacks, too few resources, operators, the system.
@@ -88,7 +89,7 @@ impl Failed {
                 true,
                 "; another transaction holds this row, and should not take so long",
             ),
-            "53100" => (Other, false, "; free some disk space"),
+            "53100" => (Other, true, "; free some disk space"),
             // A serialization failure, a deadlock.
             "40001" | "40P01" => (Conflict, true, ""),
             // A server that shuts down.
@@ -104,10 +105,9 @@ impl Failed {
     }
 
     /// An error on the way to the server or back.
-    fn without_code(error: &Error) -> Self {
+    fn without_code(error: &dyn std::error::Error, mut transient: bool) -> Self {
         let mut text = format!("PostgreSQL: {error}");
-        let mut cause = std::error::Error::source(error);
-        let mut transient = error.is_closed();
+        let mut cause = error.source();
         while let Some(inner) = cause {
             transient |= inner.is::<std::io::Error>();
             let inner_text = inner.to_string();
@@ -115,6 +115,9 @@ impl Failed {
                 text = format!("{text}: {inner_text}");
             }
             cause = inner.source();
+        }
+        if text.contains("certificate") {
+            (text, transient) = (text + CHECK_CERTIFICATE, false);
         }
         Self {
             class: Class::BadConnection,
@@ -159,5 +162,42 @@ fn only_reads(error: &DbError) -> bool {
         "25006" => true,
         "0A000" => error.routine() == Some("get_relation_info"),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Handshake(Error);
+
+    impl std::fmt::Display for Handshake {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("error performing TLS handshake")
+        }
+    }
+
+    impl std::error::Error for Handshake {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    /// Shows promise 97.
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_a_mistake_and_a_lost_connection_is_none() {
+        let untrusted = Error::other("invalid peer certificate: UnknownIssuer");
+        for (cause, is_transient) in [
+            (untrusted, false),
+            (ErrorKind::ConnectionReset.into(), true),
+        ] {
+            let Failed { error, .. } = Failed::without_code(&Handshake(cause), false);
+            assert_eq!(error.is_transient(), is_transient, "{error}");
+            let has_advice = error.to_string().contains("the trusted certificates");
+            assert_eq!(has_advice, !is_transient, "{error}");
+        }
     }
 }
