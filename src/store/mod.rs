@@ -21,6 +21,8 @@ pub mod redis;
     allow(dead_code, unused_imports, reason = "each store uses a part of it")
 )]
 pub mod remote;
+#[cfg(all(test, feature = "cas", not(tower_throttle_loom)))]
+mod tests;
 
 #[cfg(feature = "policies")]
 pub(crate) use self::any::{AnyLimit, Fixed, any};

@@ -51,7 +51,7 @@ pub(crate) struct LeaseView {
 }
 
 /// What a machine is to hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LeasePlan {
     /// What the store is to know of: what is in flight, and what may be.
     pub(crate) holds: u64,

@@ -27,7 +27,7 @@ const USUAL_LEN: usize = 192;
 const MAX_LEAD: Duration = Duration::from_secs(2);
 
 /// What the store holds for one key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::store) struct Record {
     /// The versions of the last swaps, oldest first.
     pub(super) versions: Vec<u64>,

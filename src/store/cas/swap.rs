@@ -21,7 +21,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(2);
 const MAX_TTL: Duration = Duration::from_secs(20 * 365 * 86_400);
 
 /// A record as the store was last seen to hold it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::store) struct Known {
     /// `None` if the key has no value.
     pub(in crate::store) version: Option<u64>,
@@ -100,18 +100,18 @@ pub(in crate::store) trait OnKey {
 }
 
 /// A swap that was sent, and whose outcome is not known.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::store) struct Sent<R> {
-    version: u64,
-    expected: Option<u64>,
+    pub(super) version: u64,
+    pub(super) expected: Option<u64>,
     /// The store replied that it found another version. A client that sends twice gets this reply
     /// although the first swap was executed.
-    is_refused: bool,
+    pub(super) is_refused: bool,
     pub(in crate::store) reply: R,
 }
 
 /// What a step led to.
-enum Step<R> {
+pub(super) enum Step<R> {
     /// The reply, and what the store holds.
     Done(R, Known),
     /// The store holds this, and held it at this moment.
@@ -209,11 +209,11 @@ pub(in crate::store) async fn swap<S: CasStore, P: OnKey>(
     }
 }
 
-struct Swapping<'a, S, R> {
-    shared: &'a Shared<S>,
-    key: &'a Arc<str>,
+pub(super) struct Swapping<'a, S, R> {
+    pub(super) shared: &'a Shared<S>,
+    pub(super) key: &'a Arc<str>,
     /// Swaps whose outcome is not known yet.
-    sent: &'a mut Vec<Sent<R>>,
+    pub(super) sent: &'a mut Vec<Sent<R>>,
 }
 
 impl<S: CasStore, R> Swapping<'_, S, R> {
@@ -307,7 +307,7 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
     }
 
     /// Takes what the store holds, and finds out which swap was executed.
-    fn adopt<P: OnKey<Reply = R>>(
+    pub(super) fn adopt<P: OnKey<Reply = R>>(
         &mut self,
         what: &mut P,
         loaded: &Loaded,

@@ -93,28 +93,6 @@ async fn a_request_that_waits_for_an_exchange_fails_at_its_deadline() {
 
 /// Shows promise 205.
 #[tokio::test(start_paused = true)]
-async fn while_the_store_is_down_the_lag_grows() {
-    let store = Faulty::new(MemoryStore::new());
-    let limit = synced(&store);
-    for key in 0..1_500_u32 {
-        let _ = limit.decide(&key, 1).await.expect("a decision");
-    }
-    store.plan(outage());
-    pass(100).await;
-    let failed = limit.counts().failed;
-    // Each of 1,500 keys has a batch of its own.
-    assert!((1..=60_000).contains(&failed), "{failed}");
-    let lag = limit.lag();
-    assert!(lag >= Duration::from_secs(9), "{lag:?}");
-    assert!(limit.last_error().is_some());
-    store.clear_plan();
-    pass(100).await;
-    assert_eq!(limit.lag(), Duration::ZERO);
-    assert_eq!(limit.last_error(), None);
-}
-
-/// Shows promise 205.
-#[tokio::test(start_paused = true)]
 async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
     let store = MemoryStore::new();
     let limit = leased(&store);
@@ -179,21 +157,6 @@ async fn a_failed_exchange_is_tried_again_long_before_the_next_interval() {
     store.clear_plan();
     pass(20).await;
     assert_eq!((limit.lag(), limit.last_error()), (Duration::ZERO, None));
-}
-
-/// More keys than the table holds: those that are not in use are forgotten first.
-#[tokio::test(start_paused = true)]
-async fn a_flood_of_keys_stays_within_the_capacity() {
-    let limit = synced(&MemoryStore::new()).capacity(200);
-    for key in 0..5_000_u32 {
-        let _ = limit.decide(&key, 1).await.expect("a decision");
-        // As many as there are shards may be beyond it.
-        assert!(limit.counts().keys <= 200 + 64, "{}", limit.counts().keys);
-        if key % 50 == 0 {
-            pass(1).await;
-        }
-    }
-    assert!(Backend::<u32>::stats(&limit).evicted > 4_000);
 }
 
 /// A key that was forgotten because the table was full has no second budget: its request waits for an

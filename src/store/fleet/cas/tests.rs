@@ -261,29 +261,6 @@ async fn a_batch_that_is_dropped_in_flight_and_sent_again_counts_once() {
     assert_eq!(taken(&budgets, "a").await.0, 3);
 }
 
-#[tokio::test]
-async fn a_batch_that_is_sent_again_in_one_step_counts_once() {
-    for (again, used) in [(1, 3), (2, 6)] {
-        let budgets = budgets(MemoryStore::new());
-        let first = Flights::of(&budgets, &batch(8, 1, 3));
-        exchange_all(&budgets, &first).await.unwrap();
-        sent_again(&budgets, again, used).await;
-    }
-}
-
-/// The first batch of machine 8 was executed.
-async fn sent_again<S: CasStore>(budgets: &Arc<Shared<S>>, sequence: u64, used: i64) {
-    let granted = taken(budgets, "a").await.1;
-    let flights = Flights::of(budgets, &batch(8, sequence, 3));
-    let replies = exchange_all(budgets, &flights).await.unwrap();
-    assert_eq!(taken(budgets, "a").await.0, used);
-    if sequence == 1 {
-        assert!(granted > 0);
-        assert_eq!(replies.keys[0].unwrap().grant.units, granted);
-        assert_eq!(taken(budgets, "a").await.1, granted);
-    }
-}
-
 /// The names of eight others stand where its own would be, so it may have been executed before: nothing is taken from
 /// what those hold. If it counted as a first one, it would be.
 ///

@@ -235,46 +235,6 @@ fn as_much_as_was_used_is_kept_until_the_reply_comes_and_the_rest_is_given_back(
     assert_eq!(report(&mut lapsed, 1_200, true), [0, 0, 1, 0]);
 }
 
-/// Shows promise 202.
-#[test]
-fn a_refund_before_the_report_is_usable_again_and_is_not_reported() {
-    let mut budget = budget(10);
-    assert!(is_admitted(&mut budget, 1, 7));
-    budget.refund(at(2), 5, at(1));
-    assert_eq!(budget.left, 8);
-    assert_eq!(report(&mut budget, 3, true), [2, 0, 8, 0]);
-}
-
-/// Shows promise 202.
-#[test]
-fn a_refund_after_the_report_or_of_what_has_lapsed_is_reported() {
-    let mut late = budget(10);
-    assert!(is_admitted(&mut late, 1, 7));
-    assert_eq!(report(&mut late, 2, true), [7, 0, 3, 0]);
-    late.refund(at(3), 5, at(1));
-    assert_eq!(report(&mut late, 4, true), [0, 0, 0, 5]);
-    let mut lapsed = budget(10);
-    assert!(is_admitted(&mut lapsed, 1, 7));
-    lapsed.refund(lapsed.until, 5, at(1));
-    assert_eq!((lapsed.left, lapsed.given_back), (3, 5));
-    lapsed.refund(lapsed.until, 2, at(0));
-    assert_eq!((lapsed.given_back, lapsed.given_back_at), (7, at(0)));
-}
-
-/// Shows promise 203.
-#[test]
-fn a_reset_forgets_what_a_reply_that_comes_after_it_grants() {
-    let mut budget = budget(10);
-    assert!(is_admitted(&mut budget, 1, 10));
-    report(&mut budget, 2, false);
-    budget.reset();
-    adopt(&mut budget, 3, granted(0));
-    assert_eq!(budget.decide(&limit(), at(4), 100, false), Answer::Wait);
-    let resets = budget.collect(None, at(5), false).resets;
-    adopt(&mut budget, 6, granted(7));
-    assert_eq!((resets, budget.held(at(7))), (true, 7));
-}
-
 #[test]
 fn units_are_free_after_the_wait_and_not_before() {
     for cost in 52..90 {

@@ -298,30 +298,6 @@ fn fleets_with_faults_keep_their_bounds() {
     }
 }
 
-/// A machine takes units itself while the reply to its report, which grants the same ones, is on the way.
-///
-/// Shows promise 201.
-#[test]
-fn one_machine_alone_admits_the_limit_and_no_more() {
-    // A unit comes back after four days.
-    let four_days = Duration::from_secs(345_600);
-    let slow = of(&TokenBucket::new(Quota::per(1, four_days).burst(20)));
-    for seed in 1..=10 * seeds() {
-        let run = Scenario {
-            shape: slow.clone(),
-            machines: 1,
-            faults: Vec::new(),
-            seconds: 8,
-            rate: [20, 50, 200][seed as usize % 3],
-            ..drawn(seed, true)
-        };
-        let admitted = run.run().admitted;
-        // Of ten exchanges in a row none may succeed: then units lapse.
-        let least = if run.lost == 200 { 15 } else { 20 };
-        assert!((least..=20).contains(&admitted), "{admitted}: {run:?}");
-    }
-}
-
 /// Shows promises 200, 202.
 #[test]
 fn planted_mistakes_are_found() {
@@ -339,37 +315,6 @@ fn planted_mistakes_are_found() {
             fault_of(&wrong).is_some() && fault_of(&right).is_none()
         });
         assert!(found, "{mistake:?}");
-    }
-}
-
-/// A store that is emptied or whose clock jumps costs at most the limit again, and what refills in the
-/// jump. A clock that is set back freezes no key longer than one that is used up.
-///
-/// Shows promise 200.
-#[test]
-fn a_store_that_fails_over_costs_the_limit_once() {
-    for (name, shape) in shapes() {
-        for fault in [
-            Fault::StoreEmptied,
-            Fault::StoreClock(5_000_000),
-            Fault::StoreClock(-5_000_000),
-        ] {
-            let run = Scenario {
-                faults: vec![(3 * SECOND + SECOND / 2, fault)],
-                ..scenario(&shape, false, 8, 2_000)
-            };
-            let outcome = run.run();
-            assert!(
-                outcome.excess <= 1_110,
-                "{name} {fault:?}: {}",
-                outcome.excess
-            );
-            assert!(
-                outcome.seconds[5] > 500,
-                "{name} {fault:?}: {:?}",
-                outcome.seconds
-            );
-        }
     }
 }
 

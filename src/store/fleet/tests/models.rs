@@ -2,18 +2,14 @@
 //! are lost, repeated, late or overtaken, machines that die and come back, a clock that is set back, and refunds,
 //! charges and resets at any moment can lead to.
 
-use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::super::batch::{Batch, Replies, lists_of, text_of};
 use super::super::exchange::{Limit, Record};
 use super::super::machine::{Answer, Budget, StoreTime};
 use super::super::shape::{Level, Shape, ShapePart};
 use crate::clock::Tick;
-use crate::store::cas::Program;
+use crate::store::{cas::Program, tests::search};
 
 /// Four units, of which none comes back.
 const CAPACITY: u64 = 4;
@@ -400,20 +396,11 @@ impl Model {
             may_lapse: false,
             may_count_twice: false,
         };
-        let hasher = BuildHasherDefault::<DefaultHasher>::default();
-        let mut known = HashSet::from([hasher.hash_one(&first)]);
-        let mut queue = VecDeque::from([first]);
-        while let Some(state) = queue.pop_front() {
-            if let Some(fault) = self.fault_of(&state) {
-                return (Some(fault), known.len());
-            }
-            for next in self.next(&state) {
-                if known.insert(hasher.hash_one(&next)) {
-                    queue.push_back(next);
-                }
-            }
-        }
-        (None, known.len())
+        search(
+            first,
+            |state| self.next(state),
+            |state| self.fault_of(state),
+        )
     }
 }
 

@@ -97,7 +97,15 @@ async fn a_transaction_that_is_sent_again_counts_once() {
         let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
         let first = Flights::of(machine, &batch(8, 1, 3));
         exchange_all(machine, &first).await.unwrap();
-        sent_again(machine, again, used).await;
+        let granted = taken(machine, "a").await.1;
+        let second = Flights::of(machine, &batch(8, again, 3));
+        let replies = exchange_all(machine, &second).await.unwrap();
+        assert_eq!(taken(machine, "a").await.0, used);
+        if again == 1 {
+            assert!(granted > 0);
+            assert_eq!(replies.keys[0].unwrap().grant.units, granted);
+            assert_eq!(taken(machine, "a").await.1, granted);
+        }
     }
 }
 
