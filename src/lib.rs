@@ -140,6 +140,7 @@ pub mod client;
 pub mod clock;
 pub mod concurrency;
 mod decision;
+mod denied;
 mod error;
 #[cfg(all(doc, not(doctest)))]
 pub mod guide;

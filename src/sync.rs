@@ -34,10 +34,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks a mutex that many threads hold for a few nanoseconds each.
+/// Locks a mutex that many threads hold for a few nanoseconds each. Tells `waited` if another one held it.
 #[inline]
-pub(crate) fn lock_busy<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    try_lock(mutex).unwrap_or_else(|| wait_for(mutex))
+pub(crate) fn lock_busy<T>(mutex: &Mutex<T>, waited: impl Fn(&mut T)) -> MutexGuard<'_, T> {
+    try_lock(mutex).unwrap_or_else(|| {
+        let mut guard = wait_for(mutex);
+        waited(&mut guard);
+        guard
+    })
 }
 
 /// Tries again after longer and longer pauses. A mutex of std looks at the lock all the time, so that the processors

@@ -1,8 +1,10 @@
 //! The bucket behind [`TokenBucket`](super::TokenBucket), and behind the figures of governor's algorithm.
 
+use std::time::Duration;
+
 use super::interval::{ExactNanos, Interval};
 use super::{Cost, GiveBack};
-use crate::clock::Tick;
+use crate::clock::{Tick, nanos};
 use crate::decision::{Decision, Verdict};
 use crate::quota::Quota;
 
@@ -19,6 +21,8 @@ pub(super) struct Bucket {
     pub(super) depth: ExactNanos,
     /// The most that it may owe.
     pub(super) debt: u64,
+    /// How long a step is in nanoseconds; 0 for a steady refill. In steps time stands still between two refills.
+    pub(super) step: u64,
 }
 
 impl Bucket {
@@ -29,7 +33,26 @@ impl Bucket {
             capacity: quota.capacity(),
             interval,
             debt: 0,
+            step: 0,
         }
+    }
+
+    /// The moment up to which tokens have come back.
+    #[inline]
+    pub(super) const fn refilled_at(&self, now: Tick) -> Tick {
+        match now.as_nanos().checked_rem(self.step) {
+            None => now,
+            Some(since) => Tick::from_nanos(now.as_nanos() - since),
+        }
+    }
+
+    /// The time from `now` to the refill at which this many nanoseconds have passed since the last one.
+    pub(super) const fn until_refill(&self, ns: u64, now: Tick) -> u64 {
+        let Some(since) = now.as_nanos().checked_rem(self.step) else {
+            return ns;
+        };
+        let steps = ns.div_ceil(self.step);
+        steps.saturating_mul(self.step).saturating_sub(since)
     }
 
     /// Takes `cost` if it is available now.
@@ -39,55 +62,59 @@ impl Bucket {
     )]
     #[inline(always)]
     pub(super) fn take(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
-        match self.interval.whole() {
-            // Without fractions the compiler reduces what follows to plain arithmetic of nanoseconds.
-            Some(interval) if state.fraction == 0 => {
-                let bucket = Self {
-                    interval,
-                    capacity: self.capacity,
-                    depth: ExactNanos::from_nanos(self.depth.ns),
-                    debt: self.debt,
-                };
-                *state = ExactNanos::from_nanos(state.ns);
-                bucket.take_inner(state, now, cost)
-            }
-            _ => {
-                let (after, decision) = self.take_with_fraction(*state, now, cost);
-                *state = after;
-                decision
-            }
-        }
+        let Some(interval) = self.interval.whole(state.fraction | self.step) else {
+            // With the state: a decision that is passed on is returned through memory, and then the one below is too.
+            let (after, decision) = self.take_uneven(*state, now, cost);
+            *state = after;
+            return decision;
+        };
+        let bucket = Self {
+            interval,
+            capacity: self.capacity,
+            depth: ExactNanos::from_nanos(self.depth.ns),
+            debt: self.debt,
+            step: 0,
+        };
+        let before = ExactNanos::from_nanos(state.ns);
+        bucket.take_inner(before, now, cost, |after| state.ns = after.ns)
     }
 
-    fn take_with_fraction(
-        &self,
-        mut state: ExactNanos,
-        now: Tick,
-        cost: u64,
-    ) -> (ExactNanos, Decision) {
-        let decision = self.take_inner(&mut state, now, cost);
+    fn take_uneven(&self, mut state: ExactNanos, now: Tick, cost: u64) -> (ExactNanos, Decision) {
+        let refilled = self.refilled_at(now);
+        let mut decision = self.take_inner(state, refilled, cost, |after| state = after);
+        if self.step > 0 {
+            let until = |span| Duration::from_nanos(self.until_refill(nanos(span), now));
+            decision.retry_after = decision.retry_after.map(until);
+            decision.reset_after = until(decision.reset_after);
+        }
         (state, decision)
     }
 
     #[expect(clippy::inline_always, reason = "as for `take`")]
     #[inline(always)]
-    fn take_inner(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
-        let due = (*state).max(ExactNanos::from_tick(now));
+    fn take_inner(
+        &self,
+        before: ExactNanos,
+        now: Tick,
+        cost: u64,
+        set: impl FnOnce(ExactNanos),
+    ) -> Decision {
+        let due = before.max(ExactNanos::from_tick(now));
         let end = self.tolerance_end(now);
         let after = self.interval.add(due, self.interval.time_for(cost));
-        if cost > self.capacity.saturating_add(self.debt) {
-            return self.decision(Verdict::Deny, due, end, now, None);
-        }
         if cost == 0 {
             return self.decision(Verdict::Admit, due, end, now, None);
         }
         if after <= end {
-            *state = after;
+            set(after);
             return self.decision(Verdict::Admit, after, end, now, None);
+        }
+        if cost > self.capacity.saturating_add(self.debt) {
+            return self.decision(Verdict::Deny, due, end, now, None);
         }
         let missing = self.missing((due, after), end);
         if missing == ExactNanos::ZERO {
-            *state = after;
+            set(after);
             return self.decision(Verdict::Admit, after, end, now, None);
         }
         self.decision(Verdict::Deny, due, end, now, Some(missing.ceil()))

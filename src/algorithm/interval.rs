@@ -31,8 +31,8 @@ pub(super) struct Interval {
     limit: NonZeroU64,
     /// W/L as a span, precomputed for a cost of 1.
     unit: ExactNanos,
-    /// W/L if it is a whole number, as at most common rates.
-    whole: Option<NonZeroU64>,
+    /// W/L if it is a whole number, as at most common rates; otherwise less, and not used.
+    whole: NonZeroU64,
 }
 
 impl ExactNanos {
@@ -78,12 +78,11 @@ impl Interval {
         Self {
             period,
             limit,
-            unit,
-            whole: if unit.fraction == 0 {
-                NonZeroU64::new(unit.ns)
-            } else {
-                None
+            whole: match NonZeroU64::new(unit.ns) {
+                Some(whole) => whole,
+                None => NonZeroU64::MIN,
             },
+            unit,
         }
     }
 
@@ -95,12 +94,12 @@ impl Interval {
         fields.require(state.fraction < self.limit.get());
     }
 
-    /// The same interval if a unit is worth whole nanoseconds, so that the compiler can simplify what is
-    /// done to moments without a fraction.
+    /// The same interval if a unit is worth whole nanoseconds and `other` is zero, so that the compiler reduces what is
+    /// done with moments without a fraction to plain arithmetic.
     #[inline]
-    pub(super) fn whole(&self) -> Option<Self> {
-        self.whole.map(|unit| Self {
-            period: unit,
+    pub(super) fn whole(&self, other: u64) -> Option<Self> {
+        (self.unit.fraction | other == 0).then(|| Self {
+            period: self.whole,
             limit: NonZeroU64::MIN,
             unit: ExactNanos::from_nanos(self.unit.ns),
             whole: self.whole,

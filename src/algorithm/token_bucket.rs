@@ -56,8 +56,6 @@ pub struct TokenBucket {
     bucket: Bucket,
     /// Tokens of a key never seen; `None` for a full bucket.
     initial: Option<u64>,
-    /// How long a step is in nanoseconds; 0 for a steady refill. In steps time stands still between two refills.
-    step: u64,
 }
 
 /// A bucket that drains at L per W.
@@ -102,7 +100,6 @@ impl TokenBucket {
             bucket: Bucket::new(&quota),
             quota,
             initial: None,
-            step: 0,
         }
     }
 
@@ -169,45 +166,15 @@ impl TokenBucket {
     /// ```
     #[must_use]
     pub fn refill_every(mut self, step: Duration) -> Self {
-        self.step = nanos(step);
+        self.bucket.step = nanos(step);
         self
     }
 
-    /// The moment up to which tokens have come back.
-    #[inline]
-    const fn refilled_at(&self, now: Tick) -> Tick {
-        match now.as_nanos().checked_rem(self.step) {
-            None => now,
-            Some(since) => Tick::from_nanos(now.as_nanos() - since),
-        }
-    }
-
-    /// The time from `now` to the refill at which this many nanoseconds have passed since the last one.
-    const fn until_refill(&self, ns: u64, now: Tick) -> u64 {
-        let Some(since) = now.as_nanos().checked_rem(self.step) else {
-            return ns;
-        };
-        let steps = ns.div_ceil(self.step);
-        steps.saturating_mul(self.step).saturating_sub(since)
-    }
-
     fn of_quota(mut self, quota: Quota) -> Self {
-        let debt = self.bucket.debt;
+        let Bucket { debt, step, .. } = self.bucket;
         (self.quota, self.bucket) = (quota, Bucket::new(&quota));
-        self.debt(debt)
-    }
-
-    fn decide_in_steps(
-        &self,
-        mut state: ExactNanos,
-        now: Tick,
-        cost: u64,
-    ) -> (ExactNanos, Decision) {
-        let mut decision = self.bucket.take(&mut state, self.refilled_at(now), cost);
-        let until = |span| Duration::from_nanos(self.until_refill(nanos(span), now));
-        decision.retry_after = decision.retry_after.map(until);
-        decision.reset_after = until(decision.reset_after);
-        (state, decision)
+        (self.bucket.debt, self.bucket.step) = (debt, step);
+        self
     }
 
     /// The tokens that a new key has less than a full bucket.
@@ -233,7 +200,7 @@ impl Algorithm for TokenBucket {
             let most = self.bucket.capacity.saturating_add(self.bucket.debt);
             step.saturating_add(self.bucket.interval.time_for(most).ceil())
         };
-        Capabilities::with_turns(match self.step {
+        Capabilities::with_turns(match self.bucket.step {
             0 => Turns::Booked,
             step => Turns::Steps(longest(step)),
         })
@@ -250,7 +217,7 @@ impl Algorithm for TokenBucket {
             0 => ExactNanos::ZERO,
             tokens => {
                 let used = self.bucket.interval.time_for(tokens);
-                self.bucket.with_used(used, self.refilled_at(now))
+                self.bucket.with_used(used, self.bucket.refilled_at(now))
             }
         }
     }
@@ -261,43 +228,40 @@ impl Algorithm for TokenBucket {
     )]
     #[inline(always)]
     fn decide(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
-        if self.step > 0 {
-            // With the state: a decision that is passed on is returned through memory, and then the one below is too.
-            let (after, decision) = self.decide_in_steps(*state, now, cost);
-            *state = after;
-            return decision;
-        }
         self.bucket.take(state, now, cost)
     }
 
     fn take_turn(&self, state: &mut ExactNanos, at: Tick, cost: u64) -> Decision {
         let exact = *state;
         let decision = self.decide(state, at, cost);
-        if self.step == 0 {
+        if self.bucket.step == 0 {
             self.bucket.interval.correct(state, exact, at);
         }
         decision
     }
 
     fn refund(&self, state: &mut ExactNanos, now: Tick, cost: Cost, why: GiveBack) {
-        let at = self.refilled_at(cost.at);
+        let at = self.bucket.refilled_at(cost.at);
         let cost = Cost { at, ..cost };
-        self.bucket.refund(state, self.refilled_at(now), cost, why);
+        self.bucket
+            .refund(state, self.bucket.refilled_at(now), cost, why);
     }
 
     fn charge(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Duration {
-        let owed = self.bucket.charge(state, self.refilled_at(now), cost);
-        Duration::from_nanos(self.until_refill(owed, now))
+        let owed = self
+            .bucket
+            .charge(state, self.bucket.refilled_at(now), cost);
+        Duration::from_nanos(self.bucket.until_refill(owed, now))
     }
 
     fn rescale(&self, state: &mut ExactNanos, from: &Self, now: Tick) {
-        let moments = (from.refilled_at(now), self.refilled_at(now));
+        let moments = (from.bucket.refilled_at(now), self.bucket.refilled_at(now));
         *state = self.bucket.convert(*state, &from.bucket, moments);
     }
 
     fn forgettable_at(&self, state: &ExactNanos) -> Tick {
         match self.missing_tokens() {
-            0 => Tick::from_nanos(self.until_refill(state.ceil(), Tick::ZERO)),
+            0 => Tick::from_nanos(self.bucket.until_refill(state.ceil(), Tick::ZERO)),
             _ => Tick::MAX,
         }
     }
@@ -308,9 +272,9 @@ impl Algorithm for TokenBucket {
         self.initial = (self.initial).filter(|tokens| *tokens < self.quota.capacity());
         fields.setting(&INITIAL, &mut self.initial);
         fields.setting_or(&DEBT, &mut self.bucket.debt, 0);
-        fields.setting_or(&REFILL_EVERY, &mut self.step, 0);
+        fields.setting_or(&REFILL_EVERY, &mut self.bucket.step, 0);
         *self = self.of_quota(self.quota);
-        if self.step == 0 && self.bucket.debt == 0 {
+        if self.bucket.step == 0 && self.bucket.debt == 0 {
             fields.kernel(|_| {
                 Kernel::Level(Level {
                     rate: self.quota.limit(),

@@ -9,17 +9,18 @@ use crate::acquire::{OneKey, StepResult, acquire};
 use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::clock::{Clock, MonotonicClock, Tick, Timer};
 use crate::decision::Decision;
+use crate::denied::LastDenial;
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
 use crate::saved::{Kind, Reading, SaveState, Writing, read_checked};
-use crate::sync::{Mutex, lock, lock_busy};
+use crate::sync::{Mutex, MutexGuard, lock, lock_busy};
 
 /// One limit without a key: for a sampler, a job, or the calls of a client.
 ///
 /// All methods take `&self`; share it by reference or in an `Arc`. [`Local`](crate::Local) has the
 /// same methods with a key as their first argument.
 ///
-/// The state is behind a lock that is held for one decision.
+/// The state is behind a lock that is held for one decision. A denial of a cost of 1 is repeated without it.
 ///
 /// ```
 /// use tower_throttle::{Limiter, Quota, TokenBucket};
@@ -35,6 +36,7 @@ use crate::sync::{Mutex, lock, lock_busy};
 /// ```
 pub struct Limiter<A: Algorithm, C = MonotonicClock> {
     held: Mutex<Held<A>>,
+    last_denial: LastDenial,
     clock: C,
 }
 
@@ -61,8 +63,11 @@ impl<A: Algorithm> Limiter<A> {
 impl<A: Algorithm, C: Clock> Limiter<A, C> {
     fn build(algorithm: A, clock: C) -> Self {
         let state = algorithm.fresh(clock.now());
-        let held = Mutex::new(Held { state, algorithm });
-        Self { held, clock }
+        Self {
+            held: Mutex::new(Held { state, algorithm }),
+            last_denial: LastDenial::default(),
+            clock,
+        }
     }
 
     /// Uses another clock, such as [`ManualClock`](crate::ManualClock) in a test. The state starts
@@ -90,13 +95,29 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     #[inline]
     pub fn check(&self, cost: u64) -> Decision {
         let now = self.clock.now();
-        let mut held = lock_busy(&self.held);
+        if cost == 1
+            && let Some(denial) = self.last_denial.of(0, now)
+        {
+            return denial;
+        }
+        let mut held = lock_busy(&self.held, |_| ());
         if held.algorithm.capabilities().is_user_code {
             drop(held);
             return OneKey::decide(self, now, cost);
         }
         let Held { algorithm, state } = &mut *held;
-        algorithm.decide(state, now, cost)
+        let decision = algorithm.decide(state, now, cost);
+        if cost == 1 && decision.is_denied() {
+            self.last_denial.show(0, now, algorithm, state);
+        }
+        decision
+    }
+
+    /// For anything but a request.
+    fn lock_to_change(&self) -> MutexGuard<'_, Held<A>> {
+        let held = lock_busy(&self.held, |_| ());
+        self.last_denial.hide();
+        held
     }
 
     /// Returns the decision that [`check`](Self::check) would return, and takes nothing.
@@ -136,7 +157,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// Makes the limit unused again.
     pub fn reset(&self) {
         let now = self.clock.now();
-        let mut held = lock(&self.held);
+        let mut held = self.lock_to_change();
         held.state = held.algorithm.fresh(now);
     }
 
@@ -170,7 +191,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
         algorithm.validate()?;
-        let mut held = lock(&self.held);
+        let mut held = self.lock_to_change();
         let now = self.clock.now();
         let mut state = held.state.clone();
         algorithm.rescale(&mut state, &held.algorithm, now);
@@ -193,7 +214,7 @@ impl<A: Algorithm, C: Clock> SaveState for Limiter<A, C> {
     fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
         let bytes = read_checked(Kind::Limiter, reader)?;
         let mut reading = Reading(&bytes);
-        let mut held = lock(&self.held);
+        let mut held = self.lock_to_change();
         let saved = reading.limit(&held.algorithm, &self.clock)?;
         let state = saved.state(&held.algorithm, &mut reading)?;
         reading.end()?;
@@ -278,7 +299,7 @@ impl<A: Algorithm, C: Clock> OneKey for Limiter<A, C> {
         _: bool,
         step: impl Fn(&A, &mut A::State) -> T,
     ) -> Result<T, Infallible> {
-        let mut held = lock_busy(&self.held);
+        let mut held = self.lock_to_change();
         let Held { algorithm, state } = &mut *held;
         if !algorithm.capabilities().is_user_code {
             return Ok(step(algorithm, state));
@@ -299,7 +320,7 @@ impl<A: Algorithm, C: Clock> OneKey for Limiter<A, C> {
     }
 }
 
-/// Manual impl: derive would show the lock.
+/// Manual impl: derive would show the lock and the last denial.
 impl<A: Algorithm, C: fmt::Debug> fmt::Debug for Limiter<A, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = lock(&self.held);
@@ -307,6 +328,6 @@ impl<A: Algorithm, C: fmt::Debug> fmt::Debug for Limiter<A, C> {
             .field("algorithm", &held.algorithm)
             .field("state", &held.state)
             .field("clock", &self.clock)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

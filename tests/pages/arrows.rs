@@ -29,14 +29,21 @@ const ARROWS: &[(&[&str], &[&[&str]])] = &[
     (&["client"], &[VOCABULARY, &["key", "respond"]]),
     (&["picture"], &[]),
     (&["algorithm"], &[VOCABULARY, &["picture"]]),
-    (&["acquire", "saved"], &[VOCABULARY, &["algorithm"]]),
+    (
+        &["acquire", "denied", "saved"],
+        &[VOCABULARY, &["algorithm"]],
+    ),
     (
         &["limiter"],
-        &[VOCABULARY, &["acquire", "algorithm", "saved"]],
+        &[VOCABULARY, &["acquire", "algorithm", "denied", "saved"]],
     ),
     (
         &["store"],
-        &[VOCABULARY, PORTS, &["acquire", "algorithm", "saved"]],
+        &[
+            VOCABULARY,
+            PORTS,
+            &["acquire", "algorithm", "denied", "saved"],
+        ],
     ),
     (&["queue"], &[VOCABULARY, &["key"]]),
     (

@@ -23,7 +23,7 @@ fn entries(folder: &str) -> impl Iterator<Item = String> {
 /// Parts of `src`, and the tests of each below `tests`, the nearest ones first.
 const TESTS: [(&str, &str); 18] = [
     ("algorithm", "algorithms"),
-    ("limiter acquire", "algorithms/limiter"),
+    ("limiter acquire denied", "algorithms/limiter"),
     (
         "quota decision receipt error clock sync",
         "integration/vocabulary shipped models",

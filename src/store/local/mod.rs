@@ -49,7 +49,8 @@ use crate::quota::Quota;
 ///
 /// # Scalability
 /// The table is divided into shards, one per 512 cache lines and at most 1,024, each behind a lock that is held
-/// for one decision. Threads contend if their keys share a shard. A denial takes the lock as well.
+/// for one decision. Threads contend if their keys share a shard. A denial takes the lock as well, but if threads have
+/// waited for each other, the last denial of a shard is repeated without it until its key is admitted again.
 ///
 /// # Algorithms of your own
 /// An algorithm of your own runs on a copy of the state while a lock of the key is held, so a panic in it
@@ -216,13 +217,17 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     ) -> T {
         let InUse { table, hasher } = self.shared.in_use();
         let (hash, now) = (hasher.hash_one(key), self.shared.clock.now());
-        if self.shared.rules.is_quick {
+        let known = table.last_denial(hash).of(hash, now).filter(|_| cost == 1);
+        if self.shared.rules.is_quick && known.is_none() {
             let (mut shard, home) = table.shard(hash);
             let (algorithm, line) = shard.line_mut(home);
             if let Some(slot) = line.find(tag(hash, 0)) {
                 let decision = algorithm.decide(&mut line.states[slot], now, cost);
                 if cost > 0 {
                     line.set_denied(slot, decision.is_denied());
+                }
+                if cost == 1 && decision.is_denied() && shard.is_busy {
+                    table.show(&mut shard, (home, slot), (hash, now));
                 }
                 drop(shard);
                 // Not after the block: what tells the two apart would be a figure of the decision, which would then
@@ -231,7 +236,8 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
             }
         }
         let local = self;
-        done(now, TableEntry { local, table, hash }.decide(now, cost))
+        let decide = || TableEntry { local, table, hash }.decide(now, cost);
+        done(now, known.unwrap_or_else(decide))
     }
 
     #[inline]

@@ -15,6 +15,7 @@ use super::line::{SLOTS, SlotLine, WINDOW, offset, tag};
 use super::overflow::{Overflow, Rules};
 use crate::algorithm::Algorithm;
 use crate::clock::Tick;
+use crate::denied::LastDenial;
 use crate::sync::{CachePadded, Mutex, MutexGuard, lock, lock_busy};
 
 /// In more lines, the keys of the shards are about as many.
@@ -39,6 +40,8 @@ pub(super) struct TableShard<A: Algorithm> {
     /// It has made the states of this shard.
     algorithm: Arc<A>,
     lines: usize,
+    /// A thread has waited for the lock since a denial was shown.
+    pub(super) is_busy: bool,
     /// The lines, and some that are not used.
     blocks: Box<[Block<A::State>]>,
 }
@@ -48,7 +51,7 @@ pub(super) struct TableShard<A: Algorithm> {
 struct Block<S>([SlotLine<S>; BLOCK]);
 
 /// No two locks share a cache line.
-type Locked<A> = CachePadded<Mutex<TableShard<A>>>;
+type Locked<A> = CachePadded<(Mutex<TableShard<A>>, LastDenial)>;
 
 /// Where a key is or may be.
 #[derive(Clone, Copy)]
@@ -85,11 +88,13 @@ impl<A: Algorithm> Table<A> {
         let line = |_| SlotLine::empty(|| algorithm.fresh(Tick::ZERO));
         let blocks = 0..lines.div_ceil(BLOCK);
         let shard = |_| {
-            CachePadded(Mutex::new(TableShard {
+            let shard = TableShard {
                 algorithm: Arc::clone(algorithm),
                 lines,
+                is_busy: false,
                 blocks: blocks.clone().map(|_| Block(from_fn(line))).collect(),
-            }))
+            };
+            CachePadded((Mutex::new(shard), LastDenial::default()))
         };
         Self {
             shards: (0..1 << bits).map(shard).collect(),
@@ -97,17 +102,57 @@ impl<A: Algorithm> Table<A> {
         }
     }
 
+    /// The shard of the key with this hash, and the hash without the bits that choose it.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are fewer shards than 2^32"
+    )]
+    #[inline]
+    fn locked(&self, hash: u64) -> (&(Mutex<TableShard<A>>, LastDenial), u64) {
+        let rotated = hash.rotate_left(self.bits);
+        let shard = &self.shards[rotated as usize & (self.shards.len() - 1)];
+        (&shard.0, rotated)
+    }
+
+    /// What was denied to the key with this hash last, if it is shown.
+    #[inline]
+    pub(super) fn last_denial(&self, hash: u64) -> &LastDenial {
+        &self.locked(hash).0.1
+    }
+
     /// The shard of the key with this hash, and its home line there. The high bits choose both.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "there are fewer shards than 2^32, and the product's high half is below the number of lines"
+        reason = "the product's high half is below the number of lines"
     )]
     #[inline]
     pub(super) fn shard(&self, hash: u64) -> (MutexGuard<'_, TableShard<A>>, usize) {
-        let rotated = hash.rotate_left(self.bits);
-        let shard = lock_busy(&self.shards[rotated as usize & (self.shards.len() - 1)].0);
+        let (locked, rotated) = self.locked(hash);
+        let shard = lock_busy(&locked.0, |shard| shard.is_busy = true);
         let home = (u128::from(rotated) * shard.lines as u128) >> 64;
         (shard, home as usize)
+    }
+
+    /// The same, for anything but a request.
+    fn shard_to_change(&self, hash: u64) -> (MutexGuard<'_, TableShard<A>>, usize) {
+        let shard = self.shard(hash);
+        self.last_denial(hash).hide();
+        shard
+    }
+
+    /// Shows that the key in this line and slot is denied, so that threads with requests of it need not wait for
+    /// each other.
+    #[cold]
+    pub(super) fn show(
+        &self,
+        shard: &mut TableShard<A>,
+        (line, slot): (usize, usize),
+        (hash, now): (u64, Tick),
+    ) {
+        shard.is_busy = false;
+        let state = &shard.line(line).states[slot];
+        self.last_denial(hash)
+            .show(hash, now, &*shard.algorithm, state);
     }
 
     /// Runs `step` on the state of a key. A new state is stored only if `keep`. The error is the moment
@@ -118,7 +163,7 @@ impl<A: Algorithm> Table<A> {
         (hash, now, keep): (u64, Tick, bool),
         step: &mut Step<'_, A>,
     ) -> Result<(), Tick> {
-        let (mut shard, home) = self.shard(hash);
+        let (mut shard, home) = self.shard_to_change(hash);
         if let Some(place) = shard.find(hash, home) {
             let (algorithm, line) = shard.line_mut(place.line);
             let state = &mut line.states[place.slot];
@@ -169,7 +214,7 @@ impl<A: Algorithm> Table<A> {
 
     /// Removes a key.
     pub(super) fn remove(&self, hash: u64) {
-        let (mut shard, home) = self.shard(hash);
+        let (mut shard, home) = self.shard_to_change(hash);
         if let Some(place) = shard.find(hash, home) {
             let (algorithm, line) = shard.line_mut(place.line);
             line.put(place.slot, 0, algorithm.fresh(Tick::ZERO));
@@ -180,7 +225,9 @@ impl<A: Algorithm> Table<A> {
     /// while it is locked. A state that has expired is removed.
     pub(super) fn rescale(&self, new: &Arc<A>, now: impl Fn() -> Tick) {
         for shard in &self.shards {
-            let mut shard = lock(&shard.0);
+            let (shard, last_denial) = &shard.0;
+            let mut shard = lock(shard);
+            last_denial.hide();
             let now = now();
             // A copy, so that a panic leaves the shard as it was.
             let mut blocks = shard.blocks.clone();
@@ -202,7 +249,7 @@ impl<A: Algorithm> Table<A> {
     /// Shows all states to `see`.
     pub(super) fn visit(&self, mut see: impl FnMut(&A, &A::State)) {
         for shard in &self.shards {
-            let shard = lock(&shard.0);
+            let shard = lock(&shard.0.0);
             for line in shard.all_lines() {
                 for slot in line.used() {
                     see(&shard.algorithm, &line.states[slot]);

@@ -16,7 +16,7 @@ impl<A: Algorithm> Table<A> {
     /// Writes the states that count at `now`: those of a copy of each shard, so that none is locked for long.
     pub(in crate::store::local) fn save(&self, now: Tick, out: &mut Writing) -> io::Result<()> {
         for shard in &self.shards {
-            let shard = TableShard::clone(&lock(&shard.0));
+            let shard = TableShard::clone(&lock(&shard.0.0));
             let mut last = 0;
             for (at, line) in shard.all_lines().enumerate() {
                 for slot in line.used() {
@@ -46,7 +46,7 @@ impl<A: Algorithm> Table<A> {
         from: &mut Reading<'_>,
     ) -> io::Result<()> {
         for shard in &mut self.shards {
-            let shard = shard.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.0.0.get_mut().unwrap_or_else(PoisonError::into_inner);
             let lines = shard.lines;
             let mut last = 0_usize;
             loop {

@@ -6,13 +6,10 @@ use super::*;
 use crate::algorithm::{
     FixedWindow, IntoAlgorithm, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
 };
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::decision::Decision;
 use crate::quota::Quota;
-use crate::store::local::{
-    Local, Seeded,
-    inner::{InUse, LocalInner},
-};
+use crate::store::local::{Local, Seeded, inner::LocalInner};
 
 fn table<A: Algorithm>(algorithm: &A, keys: usize) -> Table<A> {
     Table::new(&Arc::new(algorithm.clone()), keys)
@@ -44,16 +41,33 @@ fn compare<A: Algorithm>(algorithm: &A) {
         inner.rules.is_quick = is_quick;
         Local::from(inner)
     });
+    let hash = quick.shared.in_use().hasher.hash_one(7);
+    let table = &quick.shared.in_use().table;
     let is_marked = || {
-        let InUse { table, hasher } = quick.shared.in_use();
-        let hash = hasher.hash_one(7);
         let (shard, home) = table.shard(hash);
         let slot = shard.line(home).find(tag(hash, 0));
         slot.is_some_and(|slot| shard.line(home).is_denied(slot))
     };
-    let mut was_denied = false;
+    let (mut was_denied, mut shown) = (false, 0);
     for at in 0..1_000_u64 {
-        let cost = at % 4;
+        for local in [&quick, &plain] {
+            match at % 40 {
+                9 => local.refund(&7, 1),
+                19 => drop(local.charge(&7, 1)),
+                26 => local.reset(&7),
+                39 => {
+                    let quota = Quota::per_second(8 + at / 40 % 3);
+                    let changed = algorithm.with_quota(quota).unwrap_or(algorithm.clone());
+                    local.set_algorithm(changed).expect("it is valid");
+                }
+                _ => {}
+            }
+        }
+        was_denied &= at % 40 != 26;
+        // As if another thread had waited.
+        table.shard(hash).0.is_busy = true;
+        shown += u64::from(table.last_denial(hash).of(hash, clock.now()).is_some());
+        let cost = [0, 1, 1, 2, 1, 3][usize::try_from(at % 6).expect("small")];
         let expected = plain.check(&7, cost);
         assert_eq!(quick.check(&7, cost), expected, "request {at}");
         // A cost of zero only looks.
@@ -63,6 +77,8 @@ fn compare<A: Algorithm>(algorithm: &A) {
         assert_eq!(is_marked(), was_denied, "request {at}");
         clock.advance(Duration::from_millis(30));
     }
+    let is_one = algorithm.capabilities().limits == 1;
+    assert_eq!(shown > 100, is_one, "{shown} of 1,000 requests");
 }
 
 #[test]
@@ -104,7 +120,7 @@ fn the_keys_spread_over_all_lines() {
 fn the_lines_of_a_key_differ_and_a_small_table_uses_all_of_its_own() {
     for keys in [1, 5, 20, 60, 100, 900, 1_138, 2_270, 100_000] {
         let table = table(&TokenBucket::new(Quota::per_hour(4)), keys);
-        let shard = lock(&table.shards[0].0);
+        let shard = lock(&table.shards[0].0.0);
         for home in 0..shard.lines {
             let mut lines: Vec<_> = shard.places(home).map(|place| place.line).collect();
             assert_eq!(lines[0], home);
