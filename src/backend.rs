@@ -138,8 +138,8 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
         None
     }
 
-    /// How full it is, and what it has lost because it was full. The default if that is not known without
-    /// I/O.
+    /// How full it is, what it has lost because it was full, and what it has asked of a store. The default if that is not
+    /// known without I/O.
     ///
     /// It may read all states, so it is for an operator and not for each request.
     fn stats(&self) -> Stats {
@@ -262,6 +262,11 @@ pub struct Stats {
     pub denied: u64,
     /// Charges that were lost because there was no free slot for their key.
     pub lost_charges: u64,
+    /// How often a value in a store was read or swapped, or exchanged by a machine of a fleet. What a store runs itself, as
+    /// Redis does, is not counted.
+    pub store_calls: u64,
+    /// Writes that found another version, because another machine had changed the key.
+    pub conflicts: u64,
 }
 
 impl Add for Stats {
@@ -278,6 +283,8 @@ impl Add for Stats {
             evicted_denied: self.evicted_denied + other.evicted_denied,
             denied: self.denied + other.denied,
             lost_charges: self.lost_charges + other.lost_charges,
+            store_calls: self.store_calls + other.store_calls,
+            conflicts: self.conflicts + other.conflicts,
         }
     }
 }

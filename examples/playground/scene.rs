@@ -12,6 +12,7 @@ use std::{
 use serde::Deserialize;
 use tower_throttle::{
     ConfigError, Local, StoreError,
+    algorithm::share_of,
     store::{
         Fallback,
         cas::{CasStore, Loaded, MemoryStore, Program, Runs, Swapped, Value},
@@ -152,11 +153,12 @@ fn fleet<const AHEAD: bool>(
         Route::local(policy),
     )];
     for machine in 1..=MACHINES {
-        let algorithm = policy.algorithm().clone();
-        let limiter = FleetLimiter::<_, _, AHEAD>::new(store.clone(), "playground", algorithm);
+        let algorithm = policy.algorithm();
+        let limiter =
+            FleetLimiter::<_, _, AHEAD>::new(store.clone(), "playground", algorithm.clone());
         let limiter = limiter.map_err(refused)?;
         // While the store is down each machine admits its share.
-        let share = limiter.share_of(MACHINES).map_err(refused)?;
+        let share = share_of(algorithm, MACHINES).map_err(refused)?;
         let route = Route::remote(Fallback::new(limiter, Local::new(share)));
         named.push((format!("Machine {machine}"), route));
     }

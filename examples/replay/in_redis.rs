@@ -70,8 +70,7 @@ impl InRedis {
         let redis = Redis::with_connection(connection)
             .prefix(&prefix)
             .map_err(|error| error.to_string())?
-            .deadline(Duration::from_secs(10))
-            .without_deny_cache();
+            .deadline(Duration::from_secs(10));
         let limiter = limiter(&redis, &policy)?;
         let shift = Shift::before(0, &policy.algorithm)?;
         Ok(Self {
@@ -278,7 +277,8 @@ fn limiter(redis: &Redis, policy: &Policy) -> Result<Cas<Redis, AnyAlgorithm>, S
                 .into(),
         );
     }
-    Ok(redis.limiter("trace", policy.algorithm.clone()))
+    let limiter = redis.limiter("trace", policy.algorithm.clone());
+    Ok(limiter.without_deny_cache())
 }
 
 impl Shift {

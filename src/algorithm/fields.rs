@@ -405,12 +405,23 @@ pub(super) fn with_quota<A: Algorithm>(algorithm: &A, quota: Quota) -> Result<A,
     Ok(changed)
 }
 
-/// The algorithm whose limits have the share of one of so many machines.
-#[cfg_attr(
-    not(any(feature = "cas", test)),
-    expect(dead_code, reason = "only stores on servers ask")
-)]
-pub(crate) fn share_of<A: Algorithm>(algorithm: &A, machines: u64) -> Result<A, ConfigError> {
+/// The algorithm with the share of one of so many machines: for a limit in process on each of them while a store is
+/// unavailable (see [`Fallback`](crate::store::Fallback)).
+///
+/// Each limit of a set has its share. If there are more machines than units, each machine gets one unit
+/// per longer period.
+///
+/// # Errors
+/// If a share would be a unit in more than a quota can say.
+///
+/// ```
+/// use tower_throttle::{Quota, TokenBucket, algorithm::{Algorithm, share_of}};
+///
+/// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
+/// assert_eq!(share_of(&bucket, 5)?.quota().to_string(), "2/s; burst=10");
+/// # Ok::<(), tower_throttle::ConfigError>(())
+/// ```
+pub fn share_of<A: Algorithm>(algorithm: &A, machines: u64) -> Result<A, ConfigError> {
     match with_quotas(algorithm, |quota| quota.share_of(machines))? {
         (_, 0) => algorithm.with_quota(algorithm.quota().share_of(machines)?),
         (share, _) => Ok(share),

@@ -98,7 +98,7 @@ mod warm_up;
 mod window;
 
 #[cfg(feature = "cas")]
-pub(crate) use self::fields::{kernels, layout_of_settings, share_of, state_from_bytes};
+pub(crate) use self::fields::{kernels, layout_of_settings, state_from_bytes};
 #[cfg(feature = "governor")]
 pub use self::gcra::Gcra;
 pub use self::{
@@ -107,7 +107,7 @@ pub use self::{
     capabilities::Capabilities,
     combined::{All, IntoAlgorithm, Parts},
     denial_lockout::{DenialLockout, DenialLockoutState},
-    fields::Fields,
+    fields::{Fields, share_of},
     fixed_window::FixedWindow,
     interval::ExactNanos,
     lockout::{Lockout, LockoutState},

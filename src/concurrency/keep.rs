@@ -1,6 +1,6 @@
 //! The permits of a request, which a program may hold for longer than the response lasts.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use http::Extensions;
 
@@ -30,10 +30,10 @@ impl FromIterator<Permit> for HeldPermits {
 /// Holds the permits of a request until it is dropped, whatever becomes of the response: for an upgraded
 /// connection, such as a WebSocket, whose response 101 ends before the connection begins.
 ///
-/// Move it into the task that serves the connection, and put what [`keep`](Self::keep) returns into the
-/// extensions of the response. Each [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) that the response
-/// passes on its way out then leaves its permit to the holder. They are released when the holder is dropped:
-/// when the task ends, panics or is aborted, or at once if the connection was not upgraded.
+/// Move it into the task that serves the connection, and put a clone into the
+/// [extensions](http::Response::extensions_mut) of the response. Each [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer) that the response
+/// passes on its way out then leaves its permit to the holder. They are released when the response and the holder are
+/// dropped: when the task ends, panics or is aborted, or with the response if the connection was not upgraded.
 ///
 /// A layer with [`release_at_response`](crate::ConcurrencyLimitLayer::release_at_response) leaves nothing.
 ///
@@ -48,7 +48,7 @@ impl FromIterator<Permit> for HeldPermits {
 /// # async fn main() {
 /// async fn chat() -> impl IntoResponse {
 ///     let holder = PermitHolder::new();
-///     let keep = Extension(holder.keep());
+///     let keep = Extension(holder.clone());
 ///     // With `WebSocketUpgrade`: `upgrade.on_upgrade(async move |socket| { .. drop(holder) })`.
 ///     tokio::spawn(async move {
 ///         std::future::pending::<()>().await;
@@ -66,34 +66,25 @@ impl FromIterator<Permit> for HeldPermits {
 /// # }
 /// ```
 #[must_use = "dropping it releases the permits"]
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct PermitHolder(Arc<Mutex<Vec<HeldPermits>>>);
-
-/// An extension of a response: its permits go to a [`PermitHolder`], as long as that exists.
-#[derive(Clone, Debug)]
-pub struct KeepPermits(Weak<Mutex<Vec<HeldPermits>>>);
 
 impl PermitHolder {
     /// Holds nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
-
-    /// What goes into the [extensions](http::Response::extensions_mut) of the response; in axum as
-    /// `Extension(holder.keep())`.
-    pub fn keep(&self) -> KeepPermits {
-        KeepPermits(Arc::downgrade(&self.0))
-    }
 }
 
 /// Leaves the permits to the holder that the response names. Returns them if there is none, or none any more.
 #[inline]
 pub(super) fn hand_over(extensions: &Extensions, held: HeldPermits) -> Option<HeldPermits> {
-    let keep = extensions.get::<KeepPermits>();
-    let Some(holder) = keep.and_then(|keep| keep.0.upgrade()) else {
+    let holder = extensions.get::<PermitHolder>();
+    // The last clone is that of the response.
+    let Some(PermitHolder(holder)) = holder.filter(|holder| Arc::strong_count(&holder.0) > 1)
+    else {
         return Some(held);
     };
-    // If the holder is dropped meanwhile, this is the last reference, and the permits are released here.
-    lock(&holder).push(held);
+    lock(holder).push(held);
     None
 }

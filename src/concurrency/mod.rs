@@ -26,7 +26,7 @@ pub use self::{
     body::PermitBody,
     hold::{UntilBodyEnds, UntilResponse},
     in_flight::{InFlight, InFlightEntry},
-    keep::{HeldPermits, KeepPermits, PermitHolder},
+    keep::{HeldPermits, PermitHolder},
     limit::IntoLimit,
     permits::Permits,
     source::InProcess,

@@ -225,7 +225,7 @@ async fn faults<S: CasStore>(store: S, key: &str) -> Result<(), String> {
     let limit = Cas::new(store.clone(), "testkit", bucket).map_err(|error| error.to_string())?;
     let limit = limit.deadline(Duration::from_secs(10));
     let planned = [
-        Fault::None,
+        Fault::Delay(Duration::ZERO),
         Fault::LostReply,
         Fault::LostRequest,
         Fault::Late,
@@ -239,7 +239,7 @@ async fn faults<S: CasStore>(store: S, key: &str) -> Result<(), String> {
             store.plan([fault]);
         }
         let decision = limit.decide(key, 1).await;
-        store.clear_plan();
+        store.plan([]);
         let decision = decision.map_err(|error| format!("a limit, {fault:?}: {error}"))?;
         left -= 1;
         is(decision.remaining() == left, || {

@@ -66,7 +66,7 @@ impl Server {
 
     fn redis(&self) -> Redis {
         let redis = Redis::open(&format!("redis://{}", self.address)).expect("a url");
-        redis.deadline(DEADLINE).without_deny_cache()
+        redis.deadline(DEADLINE)
     }
 }
 
@@ -214,7 +214,9 @@ fn no_reply_makes_a_call_panic_or_outlive_its_deadline() {
                 let server = Server::start();
                 server.replies(reply, b"");
                 let redis = server.redis();
-                let limiter = redis.limiter("hostile", FixedWindow::new(Quota::per_day(1)));
+                let limiter = redis
+                    .limiter("hostile", FixedWindow::new(Quota::per_day(1)))
+                    .without_deny_cache();
                 let before = process_live();
                 for _ in 0..4 {
                     let begun = Instant::now();
@@ -233,7 +235,9 @@ fn no_reply_makes_a_call_panic_or_outlive_its_deadline() {
 
 /// The status of a request, denied while there is no store or not, and whether the limiter's error is transient.
 async fn status(redis: &Redis, denies: bool) -> (StatusCode, StoreError) {
-    let limiter = redis.limiter("hostile", FixedWindow::new(Quota::per_day(1)));
+    let limiter = redis
+        .limiter("hostile", FixedWindow::new(Quota::per_day(1)))
+        .without_deny_cache();
     let decided = connected(async || limiter.decide("key", 1).await).await;
     let error = decided.expect_err("no decision");
     let fine =
@@ -294,7 +298,10 @@ where
         i64::MAX,
         i64::MIN,
     ];
-    let limiter = server.redis().limiter(policy, algorithm);
+    let limiter = server
+        .redis()
+        .limiter(policy, algorithm)
+        .without_deny_cache();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = |most: usize| {
         random ^= random << 13;
@@ -354,7 +361,8 @@ fn a_reply_that_never_ends_ends_with_its_connection_and_frees_its_memory() {
             server.replies(start, &b"+0\r\n".repeat(1_024));
             let limiter = server
                 .redis()
-                .limiter("endless", FixedWindow::new(Quota::per_day(1)));
+                .limiter("endless", FixedWindow::new(Quota::per_day(1)))
+                .without_deny_cache();
             let before = process_live();
             let begun = Instant::now();
             while server.shared.cut.load(Ordering::Relaxed) == 0 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_throttle::store::cas::Fault;
-use tower_throttle::store::{Backend, Op};
+use tower_throttle::store::{Backend, Op, Stats};
 use tower_throttle::{Decision, FixedWindow, Quota};
 
 /// A limit of 100 units that do not come back during a test.
@@ -18,6 +18,10 @@ pub(crate) async fn take(limit: &impl Backend<str>, cost: u64) -> Decision {
 /// Makes a request. Whether it is admitted does not matter to the test.
 pub(crate) async fn admit(limit: &impl Backend<str>, cost: u64) {
     let _ = take(limit, cost).await;
+}
+
+pub(crate) fn stats(limit: &impl Backend<str>) -> Stats {
+    limit.stats()
 }
 
 /// Takes until a request is denied. Returns how much was taken.

@@ -201,12 +201,12 @@ async fn compare<S: CasStore>(
         decide(format!("key{key}")).await;
         theirs(format!("key{key}")).await;
     }
-    let before = limit.counts();
+    let before = Backend::<str>::stats(limit);
     for _ in 0..effort.rounds() {
         raw.round(work, length, theirs.clone()).await;
         ours.round(work, length, decide.clone()).await;
     }
-    let counts = limit.counts();
+    let counts = Backend::<str>::stats(limit);
 
     let (one, other) = match work.0 {
         1 => (&raw.p50, &ours.p50),
@@ -217,7 +217,7 @@ async fn compare<S: CasStore>(
     let (ratio, (least, most)) = (median(&ratios), ends(&ratios));
     let decisions: f64 = ours.per_second.iter().sum::<f64>() * length.as_secs_f64();
     let per_decision = |count: u64| count as f64 / decisions;
-    let trips = per_decision(counts.loads + counts.swaps - before.loads - before.swaps);
+    let trips = per_decision(counts.store_calls - before.store_calls);
     let conflicts = per_decision(counts.conflicts - before.conflicts);
     let (in_flight, keys) = work;
     let name = format!("{store}: {in_flight} in flight, {keys} keys");

@@ -15,8 +15,8 @@ use super::{
     settings::expect_unused,
     shared::Shared,
 };
-use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
-use crate::backend::{Backend, IntoBackend, Op};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
+use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
 use crate::error::{ConfigError, StoreError};
@@ -57,18 +57,6 @@ pub struct Cas<S: CasStore, A: Algorithm> {
     pub(super) decider: Arc<Decider<A>>,
 }
 
-/// Counts of what a [`Cas`] limiter has done since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CasCounts {
-    /// Reads that were sent to the store.
-    pub loads: u64,
-    /// Swaps that were sent to the store.
-    pub swaps: u64,
-    /// Swaps that found another version, because another machine had changed the key.
-    pub conflicts: u64,
-}
-
 impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// A limit. Limits of one name in one store are one limit.
     ///
@@ -90,7 +78,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         let settings = store.settings();
         let decider = Decider::new(algorithm.into_algorithm(), S::RUNS)?;
         // A denial from the cache would not be counted.
-        let caches = settings.caches_denials && !decider.algorithm.capabilities().counts_denials;
+        let caches = !decider.algorithm.capabilities().counts_denials;
         let inner = Inner {
             name_prefix: format!("{{{}:{name}:", settings.prefix),
             shared: Shared::new(store, settings.deadline),
@@ -147,7 +135,8 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// for _ in 0..3 {
     ///     assert!(limit.decide("alice", 1).await?.is_admitted());
     /// }
-    /// assert_eq!((limit.counts().loads, limit.counts().swaps), (3, 3));
+    /// let stats = Backend::<str>::stats(&limit);
+    /// assert_eq!((stats.store_calls, stats.conflicts), (6, 0));
     /// # Ok(())
     /// # }
     /// ```
@@ -162,7 +151,9 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     }
 
     /// Asks the store again for every request of a key that is being denied. By default, a denial
-    /// is repeated until it ends, for at most ten seconds.
+    /// is repeated until it ends, for at most ten seconds, so clients far above their limits cost the store little. A
+    /// refund or a reset through this limiter or its clones ends that at once; one through another machine takes effect
+    /// when the cached denial ends.
     ///
     /// ```
     /// use tower_throttle::{FixedWindow, Quota, store::{Backend, cas::{Cas, MemoryStore}}};
@@ -188,53 +179,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     pub fn without_deny_cache(mut self) -> Self {
         expect_unused(&mut self.inner).deny_cache = None;
         self
-    }
-
-    /// The algorithm with this machine's share of the quota, for a limit in process on each of
-    /// `machines` machines while the store is unavailable (see [`Fallback`](crate::store::Fallback)).
-    ///
-    /// Each limit of a set has its share. If there are more machines than units, each machine gets one unit
-    /// per longer period.
-    ///
-    /// # Errors
-    /// If a share would be a unit in more than a quota can say.
-    ///
-    /// ```
-    /// use tower_throttle::{Quota, TokenBucket, algorithm::Algorithm, store::cas::{Cas, MemoryStore}};
-    ///
-    /// let bucket = TokenBucket::new(Quota::per_second(10).burst(50));
-    /// let limit = Cas::new(MemoryStore::new(), "api", bucket)?;
-    /// assert_eq!(limit.share_of(5)?.quota().to_string(), "2/s; burst=10");
-    /// # Ok::<(), tower_throttle::ConfigError>(())
-    /// ```
-    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        share_of(&self.decider.algorithm, machines)
-    }
-
-    /// What it has done since it was made.
-    ///
-    /// ```
-    /// use tower_throttle::{Quota, TokenBucket, store::{Backend, cas::{Cas, MemoryStore}}};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limit = Cas::new(MemoryStore::new(), "api", TokenBucket::new(Quota::per_hour(10)))?;
-    /// for _ in 0..5 {
-    ///     assert!(limit.decide("alice", 1).await?.is_admitted());
-    /// }
-    /// let counts = limit.counts();
-    /// // The first call reads what the store holds. Each call writes.
-    /// assert_eq!((counts.swaps, counts.conflicts), (5, 0));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn counts(&self) -> CasCounts {
-        let shared = &self.inner.shared;
-        CasCounts {
-            loads: shared.loads.load(Ordering::Relaxed),
-            swaps: shared.swaps.load(Ordering::Relaxed),
-            conflicts: shared.conflicts.load(Ordering::Relaxed),
-        }
     }
 
     /// The error of the last call, if it failed.
@@ -373,6 +317,15 @@ impl<K: RemoteKey + ?Sized, S: CasStore, A: Algorithm> Backend<K> for Cas<S, A> 
         // Without a runtime, no call was ever made. The breaker and the log report errors.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(self.apply(key, op));
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        let shared = &self.inner.shared;
+        Stats {
+            store_calls: shared.calls.load(Ordering::Relaxed),
+            conflicts: shared.conflicts.load(Ordering::Relaxed),
+            ..Stats::default()
         }
     }
 

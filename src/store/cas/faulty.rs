@@ -42,8 +42,6 @@ struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nothing. To plan the operation after it.
-    None,
     /// The operation is not executed, and fails.
     LostRequest,
     /// The operation is executed, and fails.
@@ -55,7 +53,7 @@ pub enum Fault {
     Twice,
     /// A swap finds another version, whatever is stored. A load is executed.
     Conflict,
-    /// The operation is executed after this time.
+    /// The operation is executed after this time. Zero is no fault: to plan the operation after it.
     Delay(Duration),
 }
 
@@ -78,14 +76,9 @@ impl<S: CasStore> Faulty<S> {
         }
     }
 
-    /// Adds faults of the next operations, one for each load or swap.
+    /// Sets the faults of the next operations, one for each load or swap, in place of those that are still planned.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
-        lock(&self.plan).faults.extend(faults);
-    }
-
-    /// Forgets the faults that are still planned.
-    pub fn clear_plan(&self) {
-        lock(&self.plan).faults.clear();
+        lock(&self.plan).faults = faults.into_iter().collect();
     }
 
     /// How many planned faults are left.
@@ -95,7 +88,8 @@ impl<S: CasStore> Faulty<S> {
 
     /// Waits, if that is the next fault.
     async fn next_fault(&self) -> Fault {
-        let fault = lock(&self.plan).faults.pop_front().unwrap_or(Fault::None);
+        let fault = lock(&self.plan).faults.pop_front();
+        let fault = fault.unwrap_or(Fault::Delay(Duration::ZERO));
         if let Fault::Delay(span) = fault {
             let end = MonotonicClock.now().plus(span);
             MonotonicClock.sleep_until(end).await;
@@ -132,7 +126,7 @@ impl<S: CasStore> CasStore for Faulty<S> {
         }
         let swap = || self.store.swap(key, expected, new, ttl);
         match fault {
-            Fault::None | Fault::Delay(_) => swap().await,
+            Fault::Delay(_) => swap().await,
             Fault::LostRequest => Err(lost()),
             Fault::LostReply => swap().await.and_then(|_| Err(lost())),
             Fault::Late => {

@@ -90,7 +90,7 @@ pub(super) use self::settings::expect_unused;
 #[cfg(not(feature = "redis"))]
 use self::unscripted::Kernels;
 pub use self::{
-    backend::{Cas, CasCounts},
+    backend::Cas,
     faulty::{Fault, Faulty},
     memory::MemoryStore,
     port::{CasStore, Program, Runs},

@@ -11,7 +11,6 @@ use crate::store::remote::Breakers;
 pub struct Settings {
     pub(in crate::store) prefix: String,
     pub(in crate::store) deadline: Duration,
-    pub(in crate::store) caches_denials: bool,
     /// Whether batches run on threads of this crate. A runtime that is busy must neither delay all its calls nor hold locks.
     pub(in crate::store) has_own_threads: bool,
     pub(in crate::store) breakers: Arc<Breakers>,
@@ -23,7 +22,6 @@ impl Settings {
         Self {
             prefix: "throttle".to_owned(),
             deadline: Duration::from_millis(100),
-            caches_denials: true,
             has_own_threads: false,
             breakers: Arc::new(Breakers::new(store, false)),
         }

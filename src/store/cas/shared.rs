@@ -32,8 +32,8 @@ pub(in crate::store) struct Shared<S> {
     /// Versions are hashes of these numbers, unlike those of other machines.
     numbers: Counter,
     hasher: RandomState,
-    pub(in crate::store) swaps: Counter,
-    pub(in crate::store) loads: Counter,
+    /// Loads and swaps.
+    pub(in crate::store) calls: Counter,
     pub(in crate::store) conflicts: Counter,
 }
 
@@ -50,8 +50,7 @@ impl<S: CasStore> Shared<S> {
             answered_at: Counter::new(0),
             numbers: Counter::new(0),
             hasher: RandomState::new(),
-            swaps: Counter::new(0),
-            loads: Counter::new(0),
+            calls: Counter::new(0),
             conflicts: Counter::new(0),
         }
     }

@@ -223,7 +223,7 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
         ends_at: Tick,
     ) -> Result<Step<R>, StoreError> {
         let (shared, key) = (self.shared, self.key);
-        shared.loads.fetch_add(1, Ordering::Relaxed);
+        shared.calls.fetch_add(1, Ordering::Relaxed);
         let sent_at = MonotonicClock.now();
         let load = pin!(shared.store.load(key));
         match shared.call_until(key, ends_at, load).await {
@@ -254,7 +254,7 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
             });
         };
         let (version, expected) = (value.version, known.version);
-        shared.swaps.fetch_add(1, Ordering::Relaxed);
+        shared.calls.fetch_add(1, Ordering::Relaxed);
         // Before it is sent: it may be dropped while it is.
         self.sent.push(Sent {
             version,

@@ -111,6 +111,7 @@ impl Keys {
 
     pub(super) fn stats(&self) -> Stats {
         Stats {
+            live: self.len(),
             evicted: self.evicted.load(Ordering::Relaxed),
             lost_charges: self.lost.load(Ordering::Relaxed),
             ..Stats::default()

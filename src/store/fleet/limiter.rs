@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::machine::Budget;
 use super::node::{Node, Owner, Times};
-use crate::algorithm::{Algorithm, IntoAlgorithm, share_of};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::{Clock, MonotonicClock, Tick};
 use crate::decision::Decision;
@@ -29,20 +29,6 @@ const A_DAY: (Duration, &str) = (Duration::from_secs(86_400), "1 ms to 1 day");
 /// Nothing is taken for a request whose decision is dropped while it is pending.
 pub struct FleetLimiter<S: CasStore, A: Algorithm, const AHEAD: bool> {
     owner: Arc<Owner<S, A>>,
-}
-
-/// Counts of what a limiter of a fleet has exchanged since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FleetCounts {
-    /// Keys that were exchanged with the store.
-    pub exchanged: u64,
-    /// How often a batch of keys has failed. It is tried again within 50 ms at first, and within a second later.
-    pub failed: u64,
-    /// Writes that found another version, because another machine had changed the key.
-    pub conflicts: u64,
-    /// Keys that this machine knows.
-    pub keys: usize,
 }
 
 impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
@@ -142,16 +128,6 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
         self
     }
 
-    /// Waits until the store has replied once.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
-    pub async fn ready(&self) -> Result<(), StoreError> {
-        let Node { shared, .. } = &**self.node();
-        let key = &self.node().sequence_key;
-        shared.call(key, shared.store.load(key)).await.map(drop)
-    }
-
     /// Reports what was used since the last exchange and gives back all units, and waits until the store
     /// has it.
     ///
@@ -164,30 +140,10 @@ impl<S: CasStore, A: Algorithm, const AHEAD: bool> FleetLimiter<S, A, AHEAD> {
         self.node().flush().await
     }
 
-    /// The algorithm with this machine's share of each quota, for a limit in process on each of `machines`
-    /// machines while the store is unavailable (see [`Fallback`](crate::store::Fallback)).
-    ///
-    /// # Errors
-    /// If a share would be a unit in more than a quota can say.
-    pub fn share_of(&self, machines: u64) -> Result<A, ConfigError> {
-        share_of(&self.node().algorithm, machines)
-    }
-
     /// How long the oldest use has waited that the store may not know of. Above two intervals, the
     /// store does not keep up or is not reached.
     pub fn lag(&self) -> Duration {
         self.node().lag()
-    }
-
-    /// What it has exchanged since it was made.
-    pub fn counts(&self) -> FleetCounts {
-        let (node, progress) = (self.node(), lock(&self.node().progress));
-        FleetCounts {
-            exchanged: progress.exchanged,
-            failed: progress.failed,
-            conflicts: node.shared.conflicts.load(Ordering::Relaxed),
-            keys: node.keys.len(),
-        }
     }
 
     /// The error of the last exchange, if it failed.
@@ -263,7 +219,12 @@ where
     }
 
     fn stats(&self) -> Stats {
-        self.node().keys.stats()
+        let node = self.node();
+        Stats {
+            store_calls: lock(&node.progress).exchanged,
+            conflicts: node.shared.conflicts.load(Ordering::Relaxed),
+            ..node.keys.stats()
+        }
     }
 
     fn quotas(&self) -> Vec<Quota> {

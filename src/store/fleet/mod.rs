@@ -103,7 +103,7 @@ mod tests;
 
 #[cfg(feature = "redis")]
 pub(in crate::store) use self::batch::{Batch, Replies};
-pub use self::limiter::{FleetCounts, FleetLimiter};
+pub use self::limiter::FleetLimiter;
 
 /// A limit of a fleet that may use what refills in the coming interval.
 pub type Synced<S, A> = FleetLimiter<S, A, true>;

@@ -105,9 +105,8 @@ pub(super) struct Progress {
     /// Whether keys wait for the reply to a batch that is sent again, and whether they have waited for one that came.
     has_skipped: bool,
     is_behind: bool,
-    /// Keys that were exchanged, and batches that failed.
+    /// Keys that were exchanged.
     pub(super) exchanged: u64,
-    pub(super) failed: u64,
     pub(super) last_error: Option<StoreError>,
 }
 
@@ -478,7 +477,6 @@ impl<S: CasStore, A: Algorithm> Node<S, A> {
     /// for units, if none of its swaps was sent, unless its key has kept others waiting.
     fn fail(&self, flight: &Arc<Flight>, error: StoreError) -> bool {
         let mut progress = lock(&self.progress);
-        progress.failed += 1;
         let is_unsent = flight.sent.try_lock().is_ok_and(|sent| sent.is_empty());
         let asks = |(_, report): &(_, Report)| {
             report.epoch == 0 && report.charged + report.given_back == 0 && !report.resets

@@ -181,18 +181,6 @@ impl Redis {
         self.settings.deadline = deadline;
         self
     }
-
-    /// Asks Redis about every request, even if it is known to be denied.
-    ///
-    /// By default a denial is cached until its exact `retry_after`, for at most 10 seconds. The same
-    /// request of the same key is denied without a call meanwhile, so clients far above their limits
-    /// cost Redis little. A refund or a reset through this limiter or its clones ends that at once.
-    /// One through another machine takes effect when the cached denial ends.
-    #[must_use]
-    pub fn without_deny_cache(mut self) -> Self {
-        self.settings.caches_denials = false;
-        self
-    }
 }
 
 /// The error for an address. It does not repeat the URL, which may hold a password.

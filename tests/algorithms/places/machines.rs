@@ -26,7 +26,7 @@ const FAULTS: [Fault; 6] = [
     Fault::Late,
     Fault::Twice,
     Fault::Conflict,
-    Fault::None,
+    Fault::Delay(Duration::ZERO),
 ];
 
 /// How the machines decide.
@@ -92,7 +92,7 @@ impl Machines {
                 && calls.count / 12 % 2 == 0
                 && matches!(op, Op::Take(_) | Op::Charge(_));
             // Otherwise the load before a swap succeeds.
-            let load = (!is_direct).then_some(Fault::None);
+            let load = (!is_direct).then_some(Fault::Delay(Duration::ZERO));
             self.store.plan(load.into_iter().chain([fault]));
         }
         by

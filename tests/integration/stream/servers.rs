@@ -101,7 +101,7 @@ async fn grpc_messages_over_the_limit_fail_with_resource_exhausted() {
 async fn echo_server(holds: bool) -> (SocketAddr, Handle<(), Permits>) {
     let echo = async move |request: Request| {
         let holder = PermitHolder::new();
-        let keep = holds.then(|| Extension(holder.keep()));
+        let keep = holds.then(|| Extension(holder.clone()));
         let upgrade = hyper::upgrade::on(request);
         tokio::spawn(async move {
             let _held = holder;
@@ -170,7 +170,7 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
 /// Shows promise 180.
 #[tokio::test]
 async fn a_holder_that_is_gone_before_the_response_holds_nothing() {
-    let gone = async || Extension(PermitHolder::new().keep());
+    let gone = async || Extension(PermitHolder::new());
     let layer = ConcurrencyLimitLayer::new(Global, 1);
     let handle = layer.handle();
     let address = serve(Router::new().route("/", axum::routing::post(gone).layer(layer))).await;

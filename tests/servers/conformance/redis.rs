@@ -119,6 +119,6 @@ fn limiter(
     algorithm: AnyAlgorithm,
     deadline: Duration,
 ) -> Cas<Redis, AnyAlgorithm> {
-    let redis = redis.deadline(deadline).without_deny_cache();
-    redis.limiter(policy, algorithm)
+    let limit = redis.limiter(policy, algorithm);
+    limit.deadline(deadline).without_deny_cache()
 }

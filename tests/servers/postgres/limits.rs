@@ -47,7 +47,7 @@ async fn conflicts_of_many_keys<S: CasStore>(table: &str, of: impl Fn(PostgreSql
                     admitted += u64::from(decision.expect("a decision").is_admitted());
                 }
             }
-            (admitted, limit.counts().conflicts)
+            (admitted, Backend::<str>::stats(&limit).conflicts)
         });
     }
     let machines = machines.join_all().await;

@@ -14,7 +14,7 @@ use crate::redis_server::RedisServer;
 #[tokio::test]
 async fn check_warns_of_eviction() {
     let server = RedisServer::start();
-    let redis = open(&server.url()).await.without_deny_cache();
+    let redis = open(&server.url()).await;
     assert_eq!(redis.check().await, Ok(None));
     command(
         &server,
@@ -41,7 +41,7 @@ async fn restricted(keys: &str, rights: &str) -> (RedisServer, Redis) {
     words.extend(rights.split_whitespace());
     command(&server, &words);
     let url = server.url().replace("redis://", "redis://limiter:secret@");
-    let redis = open(&url).await.without_deny_cache();
+    let redis = open(&url).await;
     (server, redis)
 }
 
@@ -55,7 +55,7 @@ async fn a_user_with_the_documented_rights_can_run_every_limit() {
         (TokenBucket::new(quota), FixedWindow::new(quota)),
         (SlidingWindow::new(quota), SlidingLog::new(quota)),
     );
-    let limiter = redis.limiter("every", every);
+    let limiter = redis.limiter("every", every).without_deny_cache();
     for _ in 0..10 {
         let decision = limiter.decide("key", 1).await.expect("a decision");
         let refund = Op::Refund(1, decision.receipt());
@@ -107,7 +107,6 @@ async fn check_says_what_a_user_without_a_right_has_to_be_allowed() {
 #[tokio::test]
 async fn the_server_passes_the_check_of_stores() {
     let server = RedisServer::start();
-    let checked =
-        tower_throttle::testkit::check_cas_store(open(&server.url()).await.without_deny_cache());
+    let checked = tower_throttle::testkit::check_cas_store(open(&server.url()).await);
     assert_eq!(checked.await, Ok(()));
 }

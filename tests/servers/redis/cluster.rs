@@ -163,7 +163,8 @@ async fn a_fleet_with_plain_clients_shares_a_limit_in_a_cluster_of_one_master() 
             .map(|key| machines[machine].decide(&key, 1))
             .collect();
         for (decision, admitted) in decided.into_iter().zip(&mut admitted) {
-            *admitted += u32::from(decision.await.is_ok_and(|decided| decided.is_admitted()));
+            // No exchange has failed.
+            *admitted += u32::from(decision.await.expect("a decision").is_admitted());
             assert!(*admitted <= 9);
         }
         admitted == [9; KEYS as usize]
@@ -176,7 +177,6 @@ async fn a_fleet_with_plain_clients_shares_a_limit_in_a_cluster_of_one_master() 
         .await
         .expect("it gives back what is left");
     until("all is used", async || take(1).await).await;
-    assert_eq!([0, 1].map(|at| machines[at].counts().failed), [0, 0]);
 }
 
 /// The numbers of the connections to a node, but for those of this test.

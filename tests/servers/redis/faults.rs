@@ -10,6 +10,7 @@ use std::{
 };
 
 use tokio::time::Instant;
+use tower_throttle::algorithm::share_of;
 use tower_throttle::store::Fallback;
 use tower_throttle::store::{cas::Cas, redis::Redis};
 use tower_throttle::{FixedWindow, Local, Quota, Verdict, store::Backend};
@@ -76,7 +77,7 @@ async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
     let fleet = open(&server.url()).await;
     let window = FixedWindow::new(Quota::per_day(40)).anchored();
     let fleet = fleet.limiter("share", window);
-    let share = fleet.share_of(4).expect("a share");
+    let share = share_of(&window, 4).expect("a share");
     let limiter = Fallback::new(fleet, Local::new(share));
     let take = async || limiter.decide("key", 1).await.expect("a decision").verdict;
     assert_eq!(take().await, Verdict::Admit);

@@ -28,7 +28,7 @@ async fn a_key_is_counted_once_under_all_its_quotas() {
 #[tokio::test]
 async fn a_foreign_value_is_an_error_of_its_own_call_only() {
     let server = RedisServer::start();
-    let redis = open(&server.url()).await.without_deny_cache();
+    let redis = open(&server.url()).await;
     let mut connection = server.connection();
     let quota = hourly(5);
     let all = [
@@ -53,7 +53,7 @@ async fn a_foreign_value_is_an_error_of_its_own_call_only() {
                 .exec(&mut connection)
                 .expect("done");
         }
-        let limiter = redis.limiter("all", algorithm);
+        let limiter = redis.limiter("all", algorithm).without_deny_cache();
         let ask = |key| limiter.decide(key, 1);
         // In flight at the same time, so that they are batched.
         let (before, text, list, after) = (ask("a"), ask("text"), ask("list"), ask("b"));
@@ -81,13 +81,13 @@ async fn a_foreign_value_is_an_error_of_its_own_call_only() {
 async fn a_foreign_value_is_kept_until_a_reset() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let redis = open(&server.url()).await.without_deny_cache();
+    let redis = open(&server.url()).await;
     let (bucket, window) = (TokenBucket::new(hourly(5)), FixedWindow::new(hourly(5)));
     let pair = AnyAlgorithm::new((bucket, window));
     // It is swapped.
     let debt = AnyAlgorithm::new(bucket.debt(1));
     for (name, algorithm) in [("pair", pair), ("debt", debt)] {
-        let limiter = redis.limiter(name, algorithm);
+        let limiter = redis.limiter(name, algorithm).without_deny_cache();
         for (kind, command) in [("string", "SET"), ("list", "RPUSH")] {
             let _ = limiter.decide("key", 1).await.expect("a decision");
             let pattern = format!("{{throttle:{name}:*");

@@ -22,8 +22,8 @@ async fn streams_of_two_processes_have_one_limit_together() {
     let mut passed = 0;
     for _ in 0..2 {
         let redis = Redis::open(&server.url()).expect("a url");
-        let redis = redis.deadline(PATIENCE).without_deny_cache();
-        let limit = redis.limiter("all", bucket);
+        let redis = redis.deadline(PATIENCE);
+        let limit = redis.limiter("all", bucket).without_deny_cache();
         let peeked = connected(async || limit.apply(KEY, Op::Peek(0)).await).await;
         let _ = peeked.expect("a decision");
         let limit = StreamLimit::new(Arc::new(limit), KEY.to_owned());

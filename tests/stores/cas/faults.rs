@@ -20,6 +20,7 @@ use tower_throttle::{Lockout, Quota, StoreError, TokenBucket};
 
 use crate::altered_store::{Altered, Change, Swap};
 use crate::cas::{bucket, machine, remaining, take};
+use crate::memory_fleet::stats;
 use crate::overwrite::overwrite;
 
 /// Shows promise 87.
@@ -37,7 +38,7 @@ async fn a_cost_is_counted_once_whatever_happens_to_the_swap() {
         let limit = machine(&store, 100);
         // Load and swap of an unused key, then swaps.
         for (planned, left) in [
-            (&[Fault::None, fault][..], 99),
+            (&[Fault::Delay(Duration::ZERO), fault][..], 99),
             (&[fault], 98),
             (&[fault; 2], 97),
         ] {
@@ -89,7 +90,7 @@ impl CasStore for Turns {
 #[tokio::test(start_paused = true)]
 async fn a_turn_without_a_reply_counts_once_at_most_and_is_an_error() {
     for (fault, left) in [
-        (Fault::None, 97),
+        (Fault::Delay(Duration::ZERO), 97),
         (Fault::LostRequest, 100),
         (Fault::LostReply, 97),
     ] {
@@ -99,12 +100,16 @@ async fn a_turn_without_a_reply_counts_once_at_most_and_is_an_error() {
         for _ in 0..3 {
             faulty.plan([fault]);
             let decided = take(&limit, 1).await;
-            assert_eq!(decided.is_ok(), fault == Fault::None, "{decided:?}");
+            assert_eq!(
+                decided.is_ok(),
+                fault == Fault::Delay(Duration::ZERO),
+                "{decided:?}"
+            );
             assert_eq!(faulty.planned(), 0);
         }
         assert_eq!(remaining(&machine(&memory, 100)).await, left, "{fault:?}");
         // After the first conflict it is known that others use the key.
-        assert_eq!(limit.counts().conflicts, 1);
+        assert_eq!(stats(&limit).conflicts, 1);
     }
 }
 
@@ -204,7 +209,10 @@ async fn a_stalled_store_ends_at_the_deadline_and_opens_the_breaker() {
 /// Shows promise 87.
 #[tokio::test(start_paused = true)]
 async fn an_error_says_whether_the_call_may_have_been_counted() {
-    for (executed, is_uncertain) in [(vec![], false), (vec![Fault::None, Fault::LostReply], true)] {
+    for (executed, is_uncertain) in [
+        (vec![], false),
+        (vec![Fault::Delay(Duration::ZERO), Fault::LostReply], true),
+    ] {
         let store = Faulty::new(MemoryStore::new());
         store.plan(executed.into_iter().chain([Fault::LostRequest; 9]));
         let error = take(&machine(&store, 10), 1).await.expect_err("an outage");
@@ -222,7 +230,12 @@ async fn a_call_that_comes_while_a_swap_is_looked_for_is_decided_after_it() {
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store, 10);
     // After the first conflict the next one makes it wait, and take what has come.
-    store.plan([Fault::None, Fault::Conflict, Fault::None, Fault::Twice]);
+    store.plan([
+        Fault::Delay(Duration::ZERO),
+        Fault::Conflict,
+        Fault::Delay(Duration::ZERO),
+        Fault::Twice,
+    ]);
     let (first, second) = tokio::join!(take(&limit, 1), async {
         while store.planned() > 0 {
             tokio::task::yield_now().await;
@@ -323,7 +336,7 @@ async fn a_call_that_is_dropped_before_it_is_decided_is_not_counted() {
 async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in_place() {
     let store = Faulty::new(MemoryStore::new());
     let limit = machine(&store, 10);
-    store.plan([Fault::None, Fault::LostReply]);
+    store.plan([Fault::Delay(Duration::ZERO), Fault::LostReply]);
     let [mut dropped, mut kept] = [1, 2].map(|cost| Box::pin(limit.decide("key", cost)));
     for call in [&mut dropped, &mut kept] {
         assert!(at_once(call).is_none());

@@ -178,7 +178,7 @@ async fn load(limits: [u32; 4], faults: bool, seed: u64) -> Gauge {
                 3 => Fault::Twice,
                 4 => Fault::Conflict,
                 5 => Fault::Delay(Duration::from_millis(random.below(40))),
-                _ => Fault::None,
+                _ => Fault::Delay(Duration::ZERO),
             }));
         }
         for _ in 0..40 {

@@ -47,9 +47,6 @@ fn each_call_in_a_runtime_that_was_shut_down_ends() {
     assert!(denied_in(in_shut_down_runtime(move || async move {
         leased().apply("key", Op::Reset).await
     })));
-    // It needs no task, and this store no connection.
-    let ready = in_shut_down_runtime(move || async move { synced().ready().await });
-    assert_eq!(ready.as_deref(), Some("Ok(())"));
     assert!(denied_in(in_shut_down_runtime(move || async move {
         leased().close().await
     })));

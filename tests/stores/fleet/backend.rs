@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
+use tower_throttle::algorithm::share_of;
 use tower_throttle::store::Backend;
-use tower_throttle::store::{
-    cas::{Cas, MemoryStore},
-    fleet::Synced,
-};
+use tower_throttle::store::{cas::MemoryStore, fleet::Synced};
 use tower_throttle::{AnyAlgorithm, FixedWindow, Local, Quota, TokenBucket};
 
 use crate::fleet::{admit, machine, pass, take};
@@ -43,12 +41,7 @@ fn each_limit_of_a_set_has_a_share() {
         let (second, hour) = (Quota::per_second(10), Quota::per_hour(600));
         AnyAlgorithm::new((TokenBucket::new(second), FixedWindow::new(hour)))
     };
-    let store = MemoryStore::new();
-    let exact = Cas::new(store.clone(), "exact", set()).expect("a limit");
-    let limit: Synced<_, AnyAlgorithm> = machine(&store, set());
-    for share in [exact.share_of(4), limit.share_of(4)] {
-        let local = Local::new(share.expect("a share"));
-        let quotas = Backend::<str>::quotas(&local);
-        assert_eq!(quotas, [Quota::per_second(2), Quota::per_hour(150)]);
-    }
+    let local = Local::new(share_of(&set(), 4).expect("a share"));
+    let quotas = Backend::<str>::quotas(&local);
+    assert_eq!(quotas, [Quota::per_second(2), Quota::per_hour(150)]);
 }

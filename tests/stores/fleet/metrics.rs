@@ -33,7 +33,7 @@ fn a_gauge_shows_for_how_long_a_use_has_not_been_reported() {
         assert!(probes > 0);
         assert!(during > 2.0, "{during}");
         assert!(limit.lag() >= Duration::from_secs(4), "{:?}", limit.lag());
-        store.clear_plan();
+        store.plan([]);
         sleep(Duration::from_secs(15)).await;
         assert_eq!((shown(), limit.lag()), (Some(0.0), Duration::ZERO));
     });

@@ -13,7 +13,7 @@ use tower_throttle::store::cas::CasStore;
 use tower_throttle::store::fleet::{FleetLimiter, Leased, Synced};
 use tower_throttle::{FixedWindow, algorithm::Algorithm};
 
-use crate::memory_fleet::{admit, drain, outage, remaining, take, take_all, window};
+use crate::memory_fleet::{admit, drain, outage, remaining, stats, take, take_all, window};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 

@@ -51,14 +51,14 @@ where
     Self: Backend<u64> + Clone,
 {
     fn counts(&self) -> [u64; 2] {
-        [0, self.counts().conflicts]
+        [0, Backend::<u64>::stats(self).conflicts]
     }
 }
 
 impl<S: CasStore, A: Algorithm, const AHEAD: bool> Machine for FleetLimiter<S, A, AHEAD> {
     fn counts(&self) -> [u64; 2] {
-        let counts = self.counts();
-        [counts.exchanged, counts.conflicts]
+        let stats = Backend::<u64>::stats(self);
+        [stats.store_calls, stats.conflicts]
     }
 
     fn lag(&self) -> Duration {

@@ -63,25 +63,11 @@ impl PostgreSql {
             let expected = format!("postgres://USER:PASSWORD@HOST:PORT/DATABASE: {error}");
             ConfigError::syntax("PostgreSQL URL", "..", expected)
         })?;
-        Ok(Self::new(config))
+        Ok(Self::with_tls(config, NoTls))
     }
 
-    /// A store on the server with these settings, without TLS.
-    ///
-    /// ```
-    /// use tokio_postgres::Config;
-    /// use tower_throttle::store::cas::postgres::PostgreSql;
-    ///
-    /// let mut config = Config::new();
-    /// config.host("db").user("limits").password("secret").dbname("app");
-    /// let store = PostgreSql::new(config);
-    /// ```
-    pub fn new(config: Config) -> Self {
-        Self::with_tls(config, NoTls)
-    }
-
-    /// A store with TLS, by any crate that works with tokio-postgres: `tokio-postgres-rustls`,
-    /// `postgres-native-tls`, `postgres-openssl`.
+    /// A store on the server with these settings. With TLS, by any crate that works with tokio-postgres: `tokio-postgres-rustls`,
+    /// `postgres-native-tls`, `postgres-openssl`; or `NoTls`.
     ///
     /// The setting `sslmode` decides whether connections use it.
     pub fn with_tls<T>(config: Config, tls: T) -> Self

@@ -192,7 +192,11 @@ async fn lose_the_reply<S: CasStore>(
     flights: &Flights,
 ) {
     let lost = [Fault::LostRequest; 2];
-    store.plan([Fault::None, Fault::LostReply].into_iter().chain(lost));
+    store.plan(
+        [Fault::Delay(Duration::ZERO), Fault::LostReply]
+            .into_iter()
+            .chain(lost),
+    );
     exchange_all(budgets, flights).await.unwrap_err();
     assert_eq!(store.planned(), 0);
     tokio::time::sleep(Duration::from_secs(60)).await;

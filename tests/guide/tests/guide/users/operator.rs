@@ -3,6 +3,7 @@
 use std::{fs, path::Path, sync::mpsc};
 
 use axum::{Router, extract::Request, routing::any};
+use tower_throttle::algorithm::share_of;
 use tower_throttle::policy::{Environment, PolicyFile, PolicyHandle, PolicyLayer, Reloaded};
 use tower_throttle::store::{
     Fallback,
@@ -58,8 +59,8 @@ fn machine(store: &Store, path: &Path) -> Result<Machine, Error> {
         })
         // In an outage each machine admits half of the limit.
         .store("shared", move |name, algorithm| {
-            let fleet = Cas::new(shared.clone(), name, algorithm)?;
-            let this_machine = Local::new(fleet.share_of(2)?);
+            let fleet = Cas::new(shared.clone(), name, algorithm.clone())?;
+            let this_machine = Local::new(share_of(&algorithm, 2)?);
             Ok(Fallback::new(fleet, this_machine))
         });
     let file = PolicyFile::from_toml(&fs::read_to_string(path)?)?;
@@ -175,7 +176,7 @@ async fn limits_change_are_counted_and_outlast_an_outage() -> Result<(), Error> 
     let line = r#"tower_throttle_switches_total{of="fallback",to="on"} "#;
     assert!(text.contains(line), "{text}");
     // The store is back. A probe finds that, by itself.
-    store.clear_plan();
+    store.plan([]);
     while a.get_of("corp", "/orders").await.0 != 200 {
         tokio::task::yield_now().await;
     }
