@@ -111,6 +111,23 @@ fn a_long_overload_is_not_taken_for_the_speed_of_the_service() {
     assert!((28..=36).contains(&limit), "{limit} for 20 workers");
 }
 
+/// At the least limit nothing queues: it is the service that takes longer.
+///
+/// Shows promise 185.
+#[test]
+fn a_service_that_is_slower_for_good_is_used_again() {
+    let mut gradient2 = Gradient2::new().between(2, 50);
+    let mut limits = [10, 100].map(|latency| {
+        let windows = (0..100).map(|_| {
+            gradient2.next(&full(&gradient2, ms(latency)));
+            gradient2.limit()
+        });
+        windows.collect::<Vec<_>>()
+    });
+    assert_eq!(limits[1].iter().min(), Some(&2));
+    assert_eq!(limits.each_mut().map(Vec::pop), [Some(50); 2]);
+}
+
 /// Shows promise 185.
 #[test]
 fn a_limit_begins_at_20_within_its_bounds() {

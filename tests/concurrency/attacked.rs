@@ -61,11 +61,9 @@ async fn served(limit: ConcurrencyLimitLayer<Global>, ms: u32, (more, job): (u32
 }
 
 /// A client adds so many jobs per 100 requests of the others.
-const ATTACKS: [(u32, Job); 6] = [
-    (2, Job::Stuck),
+const ATTACKS: [(u32, Job); 4] = [
     (4, Job::Stuck),
     (40, Job::Stuck),
-    (4, Job::Slow),
     (12, Job::Slow),
     (40, Job::Slow),
 ];

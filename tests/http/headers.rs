@@ -127,6 +127,9 @@ async fn periods_below_a_second_are_omitted_and_others_rounded_up() {
     );
     assert_eq!(policy(Quota::per_second(10).burst(50)).await, "50;w=5");
     assert_eq!(policy(Quota::per_second(10).burst(5)).await, "5");
+    // A client never hears of no time.
+    let stated = header_lines(Headers::Draft11, remains(5, 5, 0), vec![Quota::per_day(5)]).await;
+    assert_eq!(stated[1], "ratelimit: \"api\";r=5;t=1");
 }
 
 /// Parses a line by RFC 9651. Returns the names and their integer parameters.

@@ -83,6 +83,14 @@ async fn a_request_without_the_first_key_is_counted_by_the_second() {
         statuses(keys, requests).await,
         [200, 429, 200, 429, 429, 200, 429, 200, 200]
     );
+    // Of three the first one that is there.
+    let keys = HeaderKey::new("x-api-key").or(HeaderKey::new("x-user"));
+    let of_both = |user| request(None, &[("x-api-key", "a"), ("x-user", user)]);
+    let requests = [of_both("ann"), of_both("bob")];
+    assert_eq!(
+        statuses(keys.or(ClientIp::peer()), requests).await,
+        [200, 429]
+    );
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

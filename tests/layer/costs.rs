@@ -263,7 +263,13 @@ async fn what_another_limit_denies_costs_nothing() {
         .cost(|_: &Request<Asked>| ESTIMATE)
         .settle(AtEnd);
     let request = || Request::new((End::Body, Some(6)));
-    let service = layer.layer(other().layer(service_fn(serve)));
+    // Whatever was said before.
+    let says = |request: Request<Asked>| {
+        handle_of(&request).set(6);
+        request
+    };
+    let inside = other().layer(service_fn(serve)).map_request(says);
+    let service = layer.layer(inside);
     assert_eq!(service.oneshot(request()).await.unwrap().status(), 429);
     let given_back = [Op::Take(ESTIMATE), Op::Refund(ESTIMATE, Receipt::NOW)];
     assert_eq!(script.ops(), given_back, "inside of it");

@@ -493,6 +493,7 @@ async fn headers_state_the_quota_of_the_key() {
             UNLIMITED => Plan::Unlimited,
             20 => Plan::Tier("both"),
             30 => Plan::Tier("pro"),
+            40 => Plan::Tier("none of these"),
             key => Plan::Quota(Quota::per_hour(key)),
         },
     );
@@ -531,6 +532,7 @@ async fn headers_state_the_quota_of_the_key() {
     }
     for (key, policy, limit) in [
         (1, "\"api\";q=2;w=60", 2),
+        (40, "\"api\";q=2;w=60", 2),
         (500, "\"api\";q=500;w=3600", 500),
         (3, "\"api\";q=3;w=3600", 3),
         (30, "\"pro\";q=40;w=3600", 40),

@@ -20,7 +20,7 @@ pub(super) fn assert_agree<A: IntoAlgorithm>(
 ) {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    for seed in seeds(200) {
+    for seed in seeds(100) {
         let mut random = Random::new(name << 40 | seed);
         let mut variants = vec![policy(&mut random).into_algorithm()];
         if changes_limit {
