@@ -83,7 +83,13 @@ async fn a_request_without_the_first_key_is_counted_by_the_second() {
         statuses(keys, requests).await,
         [200, 429, 200, 429, 429, 200, 429, 200, 200]
     );
-    // Of three the first one that is there.
+    // The scheme of a token in any spelling. Of three keys the first one that is there.
+    let of_token = |token| request(None, &[("authorization", token)]);
+    let requests = ["Bearer a", "BEARER a", "Basic a"].map(of_token);
+    assert_eq!(
+        statuses(HeaderKey::bearer(), requests).await,
+        [200, 429, 200]
+    );
     let keys = HeaderKey::new("x-api-key").or(HeaderKey::new("x-user"));
     let of_both = |user| request(None, &[("x-api-key", "a"), ("x-user", user)]);
     let requests = [of_both("ann"), of_both("bob")];

@@ -498,7 +498,8 @@ async fn headers_state_the_quota_of_the_key() {
         },
     );
     let pro = TokenBucket::new(Quota::per_hour(40));
-    let limit = limit.tier("both", both).tier("pro", pro);
+    let limit = limit.tier("pro", window()).tier("both", both);
+    let limit = limit.tier("pro", pro);
     let key = |req: &Request<String>| req.body().parse::<u64>().unwrap_or(1);
     let layer = RateLimitLayer::new(key, limit)
         .name("api")

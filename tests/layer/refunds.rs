@@ -211,6 +211,24 @@ async fn a_fallback_gives_a_cost_back_only_to_the_backend_that_took_it() {
     }
 }
 
+/// Shows promise 12.
+#[tokio::test]
+async fn of_three_backends_the_one_that_took_a_cost_gets_it_back() {
+    let window = || Local::new(FixedWindow::new(Quota::per_day(10))).with_clock(ManualClock::new());
+    let down = Server {
+        limit: window(),
+        is_down: Arc::new(AtomicBool::new(true)),
+    };
+    let (second, third) = (window(), window());
+    let all = Fallback::new(Fallback::new(down, second.clone()), third.clone());
+    let taken = all.decide(&(), 4).await.unwrap();
+    assert!(third.check(&(), 4).is_admitted());
+    let refund = Op::Refund(4, taken.receipt());
+    let _ = all.apply(&(), refund).await.unwrap();
+    let left = [second, third].map(|limit| limit.peek(&(), 0).remaining());
+    assert_eq!(left, [10, 6]);
+}
+
 /// Polls all requests, every tenth of a second, and returns in which tenths `calls` has grown.
 async fn tenths(waiting: &mut [Sent], calls: &Mutex<u32>, from: u64, to: u64) -> Vec<u64> {
     let mut grown = Vec::new();

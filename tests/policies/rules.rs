@@ -109,6 +109,9 @@ missing = 200
 limit[0].name: "a b" is not allowed; give 1 to 64 letters
 name = "a b"
 ---
+give 1 to 64 letters
+name = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+---
 limit[0].key: global has no effect
 key = ["global", "client_ip"]
 ---
