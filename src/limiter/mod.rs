@@ -177,8 +177,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        let algorithm = lock(&self.held).algorithm.with_quota(quota)?;
-        self.set_algorithm(algorithm)
+        self.change(|algorithm| algorithm.with_quota(quota))
     }
 
     /// Changes the algorithm's settings at run time.
@@ -190,8 +189,14 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         algorithm: impl IntoAlgorithm<Algorithm = A>,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
-        algorithm.validate()?;
+        self.change(|_| Ok(algorithm))
+    }
+
+    /// Decides by what `change` makes of the algorithm, of which no other change is lost.
+    fn change(&self, change: impl FnOnce(&A) -> Result<A, ConfigError>) -> Result<(), ConfigError> {
         let mut held = self.lock_to_change();
+        let algorithm = change(&held.algorithm)?;
+        algorithm.validate()?;
         let now = self.clock.now();
         let mut state = held.state.clone();
         algorithm.rescale(&mut state, &held.algorithm, now);

@@ -105,15 +105,19 @@ impl<A: Algorithm, C> LocalInner<A, C> {
 }
 
 impl<A: Algorithm, C: Clock> LocalInner<A, C> {
-    /// Decides by `new` from now on, and converts the states of all keys.
-    pub(super) fn set_algorithm(&self, new: A) {
+    /// Decides from now on by what `change` makes of the algorithm, and converts the states of all keys.
+    pub(super) fn change_algorithm<E>(
+        &self,
+        change: impl FnOnce(&A) -> Result<A, E>,
+    ) -> Result<(), E> {
         let allocated = lock(&self.change);
-        let new = Arc::new(new);
+        let new = Arc::new(change(&self.algorithm())?);
         let in_use = self.in_use.get().map(|in_use| &in_use.table);
         if let Some(table) = in_use.or(allocated.as_ref()) {
             table.rescale(&new, || self.clock.now());
         }
         *lock(&self.current) = new;
+        Ok(())
     }
 
     /// How full it is and what it has lost, also of a table that is not built yet.

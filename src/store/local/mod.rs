@@ -171,7 +171,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
     /// # Ok::<(), tower_throttle::ConfigError>(())
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        self.set_algorithm(self.algorithm().with_quota(quota)?)
+        self.change(|algorithm| algorithm.with_quota(quota))
     }
 
     /// Changes the algorithm's settings at run time.
@@ -184,14 +184,22 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
         algorithm: impl IntoAlgorithm<Algorithm = A>,
     ) -> Result<(), ConfigError> {
         let algorithm = algorithm.into_algorithm();
-        algorithm.validate()?;
-        // A panic in it would leave a key half changed.
-        if algorithm.capabilities().is_user_code && !self.shared.rules.is_user_code {
-            let what = "an algorithm of your own in a table that was made for one of this crate";
-            return Err(ConfigError::unsupported(what, "make the table with it"));
-        }
-        self.shared.set_algorithm(algorithm);
-        Ok(())
+        self.change(|_| Ok(algorithm))
+    }
+
+    /// Decides by what `change` makes of the algorithm, of which no other change is lost.
+    fn change(&self, change: impl FnOnce(&A) -> Result<A, ConfigError>) -> Result<(), ConfigError> {
+        self.shared.change_algorithm(|algorithm| {
+            let new = change(algorithm)?;
+            new.validate()?;
+            // A panic in it would leave a key half changed.
+            if new.capabilities().is_user_code && !self.shared.rules.is_user_code {
+                let what =
+                    "an algorithm of your own in a table that was made for one of this crate";
+                return Err(ConfigError::unsupported(what, "make the table with it"));
+            }
+            Ok(new)
+        })
     }
 
     /// How full the table is, and what it has lost because it was full.

@@ -3,7 +3,7 @@
 #[cfg(feature = "tokio")]
 mod waiting;
 
-use std::time::Duration;
+use std::{sync::Barrier, time::Duration};
 
 use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::{
@@ -170,4 +170,36 @@ fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
         stress(TokenBucket::new(quota).initial(1));
         stress(LeakyBucket::new(quota));
     }
+}
+
+/// Shows promise 36.
+#[test]
+fn of_changes_at_the_same_time_none_is_lost() {
+    let window = |offset| FixedWindow::new(Quota::per_hour(9)).offset(Duration::from_secs(offset));
+    let limiter = Limiter::new(window(1)).with_clock(ManualClock::new());
+    let local = Local::new(window(1))
+        .capacity(1)
+        .with_clock(ManualClock::new());
+    assert!(limiter.check(1).is_admitted() && local.check("key", 1).is_admitted());
+    let both = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for limit in 1..3_000 {
+                both.wait();
+                limiter.set_quota(Quota::per_hour(limit)).unwrap();
+                local.set_quota(Quota::per_hour(limit)).unwrap();
+                both.wait();
+            }
+        });
+        let mut lost = 0;
+        for offset in 1..3_000 {
+            both.wait();
+            limiter.set_algorithm(window(offset)).unwrap();
+            local.set_algorithm(window(offset)).unwrap();
+            both.wait();
+            let resets = [limiter.peek(0), local.peek("key", 0)].map(|peek| peek.reset_after);
+            lost += resets.iter().filter(|at| at.as_secs() != offset).count();
+        }
+        assert_eq!(lost, 0);
+    });
 }
