@@ -174,7 +174,8 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             _ if ask.shadow => {
                 let took = !decision.is_denied();
                 // Turns in a line are not booked.
-                let in_line = !self.rate.queues && self.rate.may_wait(ask);
+                let has_line = self.rate.at_once && !(self.rate.queues)(&state.backend);
+                let in_line = has_line && self.rate.may_wait(ask);
                 let left = entering.until.since(queue::now());
                 let longest = self.rate.line.longest().min(left);
                 let wait = decision

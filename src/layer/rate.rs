@@ -14,8 +14,8 @@ pub struct Rate<L> {
     pub(crate) line: LineOptions,
     /// Whether the limit decides in this process.
     pub(super) at_once: bool,
-    /// Whether requests can book turns in it.
-    pub(super) queues: bool,
+    /// Whether requests can book turns in it, by what its algorithm is now.
+    pub(super) queues: fn(&L) -> bool,
     /// What a request costs may be said while it is served.
     pub(super) shares_cost: bool,
     /// How many percent longer than it has to a denied client is told to wait at most.
@@ -24,11 +24,10 @@ pub struct Rate<L> {
 
 impl<L> Rate<L> {
     pub(crate) fn new<T: IntoBackend<Backend = L>>(backend: L) -> Self {
-        let queues = T::queues(&backend);
-        Self::of(T::decides_at_once(&backend), queues, backend)
+        Self::of(T::decides_at_once(&backend), T::queues, backend)
     }
 
-    pub(crate) fn of(at_once: bool, queues: bool, backend: L) -> Self {
+    pub(crate) fn of(at_once: bool, queues: fn(&L) -> bool, backend: L) -> Self {
         Self {
             at_once,
             queues,
@@ -46,7 +45,7 @@ impl<L> Rate<L> {
     }
 
     pub(super) fn can_queue(&self) -> bool {
-        self.at_once || self.queues
+        self.at_once || (self.queues)(&self.state.backend)
     }
 
     pub(super) fn may_wait(&self, ask: Ask) -> bool {

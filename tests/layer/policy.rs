@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle,
+    AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, TokenBucket,
+    algorithm::AnyAlgorithm,
     store::{Op, Receipt},
 };
 
@@ -75,18 +76,22 @@ async fn shadow_mode_counts_but_denies_nothing() {
     let shadow = (counts.shadow_denied, counts.shadow_rejected);
     assert_eq!((shadow, counts.admitted), ((2, 1), 1));
     assert_eq!((counts.denied, counts.rejected), (0, 0));
-    // One that would wait in a line counts so.
+    // One that would wait in a line counts so, whatever the limit is by then.
+    let day = Quota::per_day(1);
+    let (bucket, window) = (TokenBucket::new(day), FixedWindow::new(day));
     for (longest, expected) in [(Duration::MAX, (1, 0)), (Duration::ZERO, (0, 1))] {
-        let layer = RateLimitLayer::new(Global, FixedWindow::new(Quota::per_day(1)))
-            .queue(1)
-            .max_wait(longest)
-            .respond(AsError)
-            .shadow();
-        for n in 0..2 {
-            assert_eq!(layer.layer(service_fn(echo)).oneshot(n).await.unwrap(), n);
+        for algorithm in [AnyAlgorithm::new(bucket), AnyAlgorithm::new(window)] {
+            let layer = RateLimitLayer::new(Global, AnyAlgorithm::new(bucket));
+            let layer = layer.queue(1).max_wait(longest).respond(AsError).shadow();
+            let handle = layer.handle();
+            handle.set_algorithm(algorithm.clone()).unwrap();
+            for n in 0..2 {
+                assert_eq!(layer.layer(service_fn(echo)).oneshot(n).await.unwrap(), n);
+            }
+            let counts = handle.counts();
+            let found = (counts.shadow_waited, counts.shadow_denied);
+            assert_eq!(found, expected, "{algorithm:?}");
         }
-        let counts = layer.handle().counts();
-        assert_eq!((counts.shadow_waited, counts.shadow_denied), expected);
     }
     // A clone that is not in shadow mode denies, and counts that apart.
     let keys = |_: &u64| Err::<(), _>(http::StatusCode::FORBIDDEN);

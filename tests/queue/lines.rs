@@ -84,7 +84,7 @@ async fn a_call_that_leaves_after_its_turn_takes_no_place_from_another() {
 
 /// A clock that panics while it is told to.
 #[derive(Clone, Debug, Default)]
-struct Faulty(Arc<AtomicBool>);
+pub(crate) struct Faulty(pub(crate) Arc<AtomicBool>);
 
 impl Clock for Faulty {
     fn now(&self) -> Tick {

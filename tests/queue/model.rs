@@ -1,10 +1,10 @@
 //! Lines of every algorithm against a plain list of those that wait, with requests of all priorities and
-//! costs that come, leave and run out of time. Whatever decides is the algorithm itself: those before a request take
-//! their turns on a copy of the state.
+//! costs that come, leave and run out of time, beside a limit of another key, requests in shadow mode and panics. Whatever
+//! decides is the algorithm itself: those before a request take their turns on a copy of the state.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -13,10 +13,11 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
     AsError, CalendarWindow, FixedWindow, Gcra, Handle, LeakyBucket, Local, Lockout, Quota,
     RateLimitLayer, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
-    algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm},
+    algorithm::{Algorithm, Cost, GiveBack, IntoAlgorithm, reserve},
     clock::{Clock, MonotonicClock, Tick},
 };
 
+use crate::lines::Faulty;
 use crate::random::Random;
 use crate::support::{Boxed, pass, settle};
 
@@ -31,6 +32,28 @@ struct Settings {
     longest: u64,
     newest_first: bool,
     least: u8,
+    /// How many of each two names another limit lets pass.
+    others: u32,
+}
+
+impl Settings {
+    /// Some settings, and the highest cost.
+    fn random(random: &mut Random, exact: u64) -> (Self, u64) {
+        let dearest = if exact == 1 { 1 + random.below(2) } else { 2 };
+        let longest = *random.pick(&[3, 20, 1_000]) * MS;
+        let settings = Self {
+            most: u32::try_from(1 + random.below(5)).unwrap(),
+            longest: if dearest > exact {
+                10_000 * MS
+            } else {
+                longest
+            },
+            newest_first: random.below(2) == 1,
+            least: *random.pick(&PRIORITIES),
+            others: *random.pick(&[1, 2]),
+        };
+        (settings, dearest)
+    }
 }
 
 /// What is wrong with a model.
@@ -49,6 +72,8 @@ enum Mistake {
     Patient,
     /// Who leaves takes its turn along.
     LeavesAGap,
+    /// What another limit denies is not given back.
+    KeepsCost,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +94,12 @@ struct Model<A: Algorithm> {
     /// When the first one has asked, in nanoseconds.
     asked: u64,
     start: u64,
+    now: u64,
     ended: Outcome,
+    /// How many have passed of each two names.
+    passed: BTreeMap<u32, u32>,
+    /// Each call of the limit panics.
+    is_broken: bool,
 }
 
 const MS: u64 = 1_000_000;
@@ -84,17 +114,53 @@ impl<A: Algorithm> Model<A> {
             waiting: Vec::new(),
             start,
             asked: start,
+            now: start,
             ended: Outcome::new(),
+            passed: BTreeMap::new(),
+            is_broken: false,
         }
     }
 
     fn end(&mut self, (name, ..): Job, passed: bool, at: u64) {
-        self.ended
-            .insert(name, (passed, (at - self.start).div_ceil(MS)));
+        let end = (passed, (at - self.start).div_ceil(MS));
+        // A request that asks a broken limit ends by a panic.
+        let _ = (!self.is_broken).then(|| self.ended.insert(name, end));
     }
 
-    /// Ends all waits that end by `now`.
+    /// Whether the other limit lets a request pass.
+    fn has_other(&self, (name, ..): Job) -> bool {
+        self.passed.get(&(name / 2)).copied() < Some(self.settings.others)
+    }
+
+    /// A request has taken its cost as of `at`, and goes on to the other limit.
+    fn pass(&mut self, job: Job, at: u64, now: u64) {
+        let passes = self.has_other(job);
+        self.end(job, passes, at);
+        if passes {
+            *self.passed.entry(job.0 / 2).or_default() += 1;
+        } else if self.mistake != Mistake::KeepsCost {
+            self.give_back(job.1, at, now);
+        }
+    }
+
+    /// Ends all waits that end by `now`, in each millisecond.
     fn advance(&mut self, now: u64) {
+        loop {
+            let mut released = VecDeque::new();
+            self.release(self.now, &mut released);
+            while let Some((job, at)) = released.pop_front() {
+                self.pass(job, at, self.now);
+                self.release(self.now, &mut released);
+            }
+            if self.now >= now {
+                return;
+            }
+            self.now += MS;
+        }
+    }
+
+    /// Ends all waits that end by `now`. Those that have taken their cost go on when all of them have.
+    fn release(&mut self, now: u64, released: &mut VecDeque<(Job, u64)>) {
         while let Some(first) = self.waiting.first().copied() {
             let (mut at, mut state) = (self.asked, self.state.clone());
             let taken = loop {
@@ -122,10 +188,16 @@ impl<A: Algorithm> Model<A> {
                     }
                 }
                 (None, None) => return,
+                // Those behind it ask as well, and it denies them all.
+                (None, Some(_)) if self.is_broken => self.waiting.clear(),
                 (None, Some(passed)) => {
                     self.waiting.remove(0);
-                    self.end(first.job, passed, at);
                     (self.asked, self.state) = (at, state);
+                    if passed {
+                        released.push_back((first.job, at));
+                    } else {
+                        self.end(first.job, false, at);
+                    }
                 }
             }
         }
@@ -138,7 +210,11 @@ impl<A: Algorithm> Model<A> {
             longest,
             newest_first,
             least,
+            ..
         } = self.settings;
+        if !self.has_other(job) {
+            return self.end(job, false, now);
+        }
         let level = |of: u8| match self.mistake {
             Mistake::NoPriority => 100,
             _ => of,
@@ -154,7 +230,7 @@ impl<A: Algorithm> Model<A> {
         let wait = if ahead == 0 || self.mistake == Mistake::Overtakes {
             let decision = self.algorithm.take_turn(&mut self.state, at, cost);
             if decision.is_admitted() {
-                return self.end(job, true, now);
+                return self.pass(job, now, now);
             }
             decision.retry_after
         } else {
@@ -217,12 +293,31 @@ impl<A: Algorithm> Model<A> {
         }
     }
 
-    fn give_back(&mut self, units: u64, now: u64) {
-        let at = Tick::from_nanos(now);
+    fn give_back(&mut self, units: u64, at: u64, now: u64) {
+        let [at, tick] = [at, now].map(Tick::from_nanos);
         let cost = Cost { units, at };
         self.algorithm
-            .refund(&mut self.state, at, cost, GiveBack::Refund);
+            .refund(&mut self.state, tick, cost, GiveBack::Refund);
         self.asked = now;
+    }
+
+    /// A request in shadow mode passes at once, and takes what it can, or its turn if that is one of the next `most`.
+    fn shadow(&mut self, job: Job, now: u64) {
+        let (_, cost, priority) = job;
+        let (state, at) = (&mut self.state, Tick::from_nanos(now));
+        let _ = if priority >= self.settings.least {
+            let turns = |quota: &Quota| {
+                let units = (quota.period() * self.settings.most).as_nanos();
+                units.div_ceil(quota.limit().into())
+            };
+            let turns = self.algorithm.quotas().iter().map(turns).max().unwrap();
+            let longest = turns.min(self.settings.longest.into());
+            let longest = Duration::from_nanos(longest.try_into().unwrap());
+            reserve(&self.algorithm, state, at, cost, longest)
+        } else {
+            self.algorithm.decide(state, at, cost)
+        };
+        self.end(job, true, now);
     }
 }
 
@@ -234,19 +329,10 @@ fn tick() -> u64 {
 /// with others no wait is too long.
 async fn agree<A: Algorithm>(algorithm: A, exact: u64, seed: u64, mistake: Mistake) -> bool {
     let random = &mut Random::new(seed);
-    let dearest = if exact == 1 { 1 + random.below(2) } else { 2 };
-    let longest = *random.pick(&[3, 20, 1_000]) * MS;
-    let settings = Settings {
-        most: u32::try_from(1 + random.below(5)).unwrap(),
-        longest: if dearest > exact {
-            10_000 * MS
-        } else {
-            longest
-        },
-        newest_first: random.below(2) == 1,
-        least: *random.pick(&PRIORITIES),
-    };
-    let layer = RateLimitLayer::new(|_: &Job| (), algorithm.clone())
+    let (settings, dearest) = Settings::random(random, exact);
+    let (panics, clock) = (random.below(2) == 1, Faulty::default());
+    let local = Local::new(algorithm.clone()).with_clock(clock.clone());
+    let layer = RateLimitLayer::new(|_: &Job| (), local)
         .queue(settings.most)
         .max_wait(Duration::from_nanos(settings.longest))
         .queue_for(settings.least);
@@ -255,21 +341,23 @@ async fn agree<A: Algorithm>(algorithm: A, exact: u64, seed: u64, mistake: Mista
     } else {
         layer
     };
-    let layer = layer
-        .cost(|job: &Job| job.1)
-        .priority(|job: &Job| job.2)
-        .respond(AsError);
-    let handle: Handle<(), Local<A>> = layer.handle();
+    let layer = layer.cost(|job: &Job| job.1).priority(|job: &Job| job.2);
+    let shadow = layer.clone().shadow().respond(AsError);
+    let other = FixedWindow::new(Quota::per_day(settings.others.into()));
+    let layer = layer.and(RateLimitLayer::new(|job: &Job| job.0 / 2, other));
+    let layer = layer.respond(AsError);
+    let handle: Handle<(), Local<A, Faulty>> = layer.handle().first();
     let (start, ended) = (Instant::now(), Arc::<Mutex<Outcome>>::default());
     let (mut model, mut calls) = (
         Model::new(algorithm, settings, mistake, tick()),
         BTreeMap::new(),
     );
-    let service = layer.layer(service_fn(async |_: Job| Ok::<(), Boxed>(())));
+    let inner = service_fn(async |_: Job| Ok::<(), Boxed>(()));
+    let (service, shadow) = (layer.layer(inner), shadow.layer(inner));
     for name in 0..40 {
         let now = tick();
         model.advance(now);
-        match random.below(9) {
+        match random.below(10) {
             2 => {
                 let quota = per_5_ms(1 + random.below(3)).burst(2);
                 if handle.set_quota(quota).is_ok() {
@@ -287,7 +375,24 @@ async fn agree<A: Algorithm>(algorithm: A, exact: u64, seed: u64, mistake: Mista
             1 => {
                 let units = 1 + random.below(2);
                 handle.refund(&(), units).await.unwrap();
-                model.give_back(units, now);
+                model.give_back(units, now, now);
+            }
+            3 if panics => {
+                clock.0.store(true, Ordering::Relaxed);
+                pass(random.below(3)).await;
+                model.is_broken = true;
+                model.advance(tick());
+                model.is_broken = false;
+                clock.0.store(false, Ordering::Relaxed);
+            }
+            3 => {
+                let job = (name, 1 + random.below(dearest), *random.pick(&PRIORITIES));
+                assert!(shadow.clone().oneshot(job).await.is_ok());
+                ended
+                    .lock()
+                    .unwrap()
+                    .insert(name, (true, (now - model.start) / MS));
+                model.shadow(job, now);
             }
             _ => {
                 let job = (name, 1 + random.below(dearest), *random.pick(&PRIORITIES));
@@ -302,7 +407,7 @@ async fn agree<A: Algorithm>(algorithm: A, exact: u64, seed: u64, mistake: Mista
             }
         }
         settle().await;
-        model.advance(now);
+        model.advance(tick());
         if *ended.lock().unwrap() != model.ended || handle.waiting() != model.waiting.len() as u64 {
             return false;
         }
@@ -368,6 +473,7 @@ async fn each_mistake_of_a_line_is_found() {
         Mistake::AllWait,
         Mistake::Patient,
         Mistake::LeavesAGap,
+        Mistake::KeepsCost,
     ] {
         let found = all_agree(TokenBucket::new(per_5_ms(3).burst(2)), 2, mistake).await;
         assert!(found.is_err(), "{mistake:?}");

@@ -187,6 +187,7 @@ fn new_gate(limit: &FileLimit, store: Option<&MakeLimiter>) -> Result<LimitGate,
         }
     };
     let queues = local.as_ref().is_none_or(<Local<_> as IntoBackend>::queues);
+    let queues: fn(&_) -> _ = if queues { |_| true } else { |_| false };
     let mut gate = Rate::of(local.is_some(), queues, limiter);
     gate.rename(Some(&limit.name), &mut 0);
     Ok(LimitGate::Rate(gate, local))
