@@ -45,6 +45,8 @@ pub(super) struct Record {
     pub(super) out: [u64; 2],
     /// What was asked of the fleet lately: the less, the longer ago.
     pub(super) asked: u64,
+    /// From when on levels are as good as unused, by the limits of those that took what is in them.
+    pub(super) full_at: u64,
     /// Per part of the shape.
     pub(super) used: Vec<Used>,
 }
@@ -119,6 +121,7 @@ impl Record {
             length: limit.life,
             out: [0; 2],
             asked: 0,
+            full_at: now,
             used: limit.shape.parts.iter().map(ShapePart::unused).collect(),
         }
     }
@@ -134,6 +137,7 @@ impl Record {
             out,
             before,
             self.asked,
+            self.full_at,
         ];
         let mut lists = vec![head.to_vec()];
         lists.extend(self.used.iter().cloned());
@@ -142,8 +146,8 @@ impl Record {
 
     /// `None` if they are not those of a record.
     pub(super) fn of_lists(mut lists: Vec<Vec<u64>>, shape: &Shape) -> Option<Self> {
-        let head: [u64; 7] = std::mem::take(lists.first_mut()?).try_into().ok()?;
-        let [at, epoch, ends, length, out, before, asked] = head;
+        let head: [u64; 8] = std::mem::take(lists.first_mut()?).try_into().ok()?;
+        let [at, epoch, ends, length, out, before, asked, full_at] = head;
         let used = lists.split_off(1);
         let mut parts = shape.parts.iter().zip(&used);
         let is_valid =
@@ -155,6 +159,7 @@ impl Record {
             length,
             out: [out, before],
             asked,
+            full_at,
             used,
         })
     }
@@ -194,6 +199,7 @@ impl Record {
             part.give_back(used, at, report.given_back, report.given_back_at.min(at));
         }
         let units = self.grant(limit, &report, at.saturating_sub(last));
+        self.extend(shape, units + report.kept + report.charged);
         let grant = Grant {
             epoch: self.epoch,
             units,
@@ -231,6 +237,7 @@ impl Record {
             // The store's clock was set back. Levels and counts stay as they are, and go on from now.
             let out = self.out[0] + self.out[1];
             self.out = [0; 2];
+            self.full_at = (self.full_at + now).saturating_sub(self.at);
             self.at = now;
             self.epoch += 2;
             (self.ends, self.length) = (now + limit.life, limit.life);
@@ -250,7 +257,28 @@ impl Record {
             // Nothing is out any more.
             self.ends = now + limit.life;
         }
+        if now >= self.full_at {
+            let parts = shape.parts.iter().zip(&mut self.used);
+            let levels = parts.filter(|(part, _)| matches!(part, ShapePart::Level(_)));
+            levels.for_each(|(part, used)| *used = part.unused());
+        }
         now
+    }
+
+    /// These units were taken or granted: they drain as this limit says, after those before. Another limit may be lower.
+    fn extend(&mut self, shape: &Shape, units: u64) {
+        let out = self.out[0] + self.out[1];
+        // Until then what is out may begin to drain.
+        let from = if out > 0 {
+            self.ends + self.length
+        } else {
+            self.at
+        };
+        let parts = shape.parts.iter().zip(&self.used);
+        let all = parts.map(|(part, used)| part.drains_in(part.taken(used) + out));
+        let more = shape.parts.iter().map(|part| part.drains_in(units));
+        let [all, more] = [all.max(), more.max()].map(Option::unwrap_or_default);
+        self.full_at = (from + all).min(self.full_at.max(from) + more);
     }
 
     /// Subtracts the reported units from those that are out. Returns false if they have lapsed: then they are charged
@@ -309,7 +337,11 @@ impl Record {
         let parts = || shape.parts.iter().zip(&self.used);
         let figures = parts().map(|(part, used)| part.figures(used, self.at));
         let least = (0..).zip(figures).min_by_key(|(_, figures)| figures.free);
-        let (part, figures) = least.unwrap_or_default();
+        let (part, mut figures) = least.unwrap_or_default();
+        if let Some(ShapePart::Level(_)) = shape.parts.get(usize::from(part)) {
+            let rest = self.full_at.saturating_sub(self.at);
+            (figures.full, figures.longest) = (figures.full.min(rest), figures.longest.min(rest));
+        }
         let windows = parts().filter_map(|(part, _)| part.window_rest(self.at));
         Reply {
             grant,

@@ -325,11 +325,25 @@ impl ShapePart {
 
     /// Units that are not used at the time of `used`; negative in debt.
     pub(super) fn free(&self, used: &[u64]) -> i64 {
-        let taken = match self {
+        signed(self.capacity()) - signed(self.taken(used))
+    }
+
+    pub(super) fn taken(&self, used: &[u64]) -> u64 {
+        match self {
             Self::Level(_) => used[0] + u64::from(used[1] > 0),
             Self::Cells(_) => used.iter().sum(),
-        };
-        signed(self.capacity()) - signed(taken)
+        }
+    }
+
+    /// In how many microseconds a level has surely drained so many units.
+    pub(super) fn drains_in(&self, units: u64) -> u64 {
+        match self {
+            Self::Level(level) => {
+                let span = mul_div(units, level.period, level.rate);
+                span.saturating_add(1).min(MAX_MEMORY)
+            }
+            Self::Cells(_) => 0,
+        }
     }
 
     /// Units that a level or a sliding window refills within `span`.

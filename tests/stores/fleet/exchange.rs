@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_throttle::store::cas::MemoryStore;
 use tower_throttle::store::fleet::{FleetLimiter, Leased};
 use tower_throttle::store::{Backend, Op};
-use tower_throttle::{FixedWindow, Quota, SlidingLog};
+use tower_throttle::{FixedWindow, Quota, SlidingLog, TokenBucket};
 
 use crate::fleet::{
     INTERVAL, admit, drain, machine, pass, remaining, stats, synced, take, take_all, window,
@@ -131,4 +131,25 @@ async fn a_rollout_breaks_no_machine() {
         assert!(large + small <= 500 && other <= 600, "{admitted:?}");
         assert!(large > 150 && other > 150, "{admitted:?}");
     }
+}
+
+/// What was used under the larger limit comes back as it says.
+///
+/// Shows promises 17, 90.
+#[tokio::test(start_paused = true)]
+async fn a_lowered_limit_waits_as_long_as_the_one_before() {
+    let (hour, store) = (Duration::from_secs(3_600), MemoryStore::new());
+    let [large, small]: [Leased<_, _>; 2] =
+        [1_000, 10].map(|limit| machine(&store, TokenBucket::new(Quota::per_hour(limit))));
+    assert!(take(&large, 1_000).await.is_admitted());
+    large.close().await.expect("an exchange");
+    let denied = take(&small, 1).await.retry_after.expect("a denial");
+    for _ in 0..59 {
+        tokio::time::sleep(hour / 60).await;
+        assert!(take(&small, 1).await.is_denied());
+    }
+    // And two lives of a grant.
+    assert!(denied <= hour + 20 * INTERVAL, "{denied:?}");
+    tokio::time::sleep(hour / 60 + 20 * INTERVAL).await;
+    assert_eq!(drain(&small).await, 10);
 }

@@ -13,7 +13,7 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local sequence, interval, life, is_ahead, record_ttl, sequence_ttl = unpacked('<' .. rep('d', 6), ARGV[1])
 -- The record of the key at hand, and what is used of each part.
-local at, epoch, ends, length, out, before, asked
+local at, epoch, ends, length, out, before, asked, full_at
 local used = {}
 
 local Level = {}
@@ -33,6 +33,10 @@ function Level.give_back(part, list, units, used_at)
 end
 function Level.taken(_, list) return list[1] + (list[2] > 0 and 1 or 0) end
 function Level.ahead(part) return part.refill end
+function Level.drains_in(part, units)
+    local span = mul_div(units, part.period, part.rate)
+    return min(span + 1, 2 ^ 50)
+end
 
 -- Costs counted per cell of time, newest first, without zeros at the end.
 local Cells = {}
@@ -73,6 +77,7 @@ function Cells.give_back(part, list, units, used_at)
     trim(list)
 end
 function Cells.taken(_, list) return sum_from(list, 1) end
+function Cells.drains_in() return 0 end
 function Cells.ahead(part, list)
     local left = max(part.count - (cell(part, at + interval) - cell(part, at)), 0)
     return min(sum_from(list, left + 1), part.refill)
@@ -86,7 +91,7 @@ for start = 49, #ARGV[1], 56 do
 end
 
 local function new_record(moment)
-    at, epoch, ends, length, out, before, asked = moment, moment, moment + life, life, 0, 0, 0
+    at, epoch, ends, length, out, before, asked, full_at = moment, moment, moment + life, life, 0, 0, 0, moment
     for index, part in ipairs(parts) do used[index] = part.kind.unused() end
     return true
 end
@@ -104,11 +109,11 @@ local function read(value)
         if index == 0 then head = list else used[index] = list end
         place = after
     end
-    at, epoch, ends, length, out, before, asked = unpack(head)
-    return #head == 7 and place > #text
+    at, epoch, ends, length, out, before, asked, full_at = unpack(head)
+    return #head == 8 and place > #text
 end
 local function write()
-    local text = text_of({ at, epoch, ends, length, out, before, asked })
+    local text = text_of({ at, epoch, ends, length, out, before, asked, full_at })
     for index = 1, #parts do text = text .. ';' .. text_of(used[index]) end
     return text
 end
@@ -129,6 +134,7 @@ end
 local function settle()
     if now + PATIENCE < at then
         local lapsed = out + before
+        full_at = max(full_at + now - at, 0)
         out, before, at, epoch, ends, length = 0, 0, now, epoch + 2, now + life, life
         charge(lapsed, now)
     end
@@ -140,7 +146,21 @@ local function settle()
         end
     end
     if moment >= ends then ends = moment + life end
+    if moment >= full_at then
+        for index, part in ipairs(parts) do
+            if part.kind == Level then used[index] = Level.unused() end
+        end
+    end
     return moment
+end
+
+local function extend(units)
+    local from, all, more = out + before > 0 and ends + length or at, 0, 0
+    for index, part in ipairs(parts) do
+        all = max(all, part.kind.drains_in(part, part.kind.taken(part, used[index]) + out + before))
+        more = max(more, part.kind.drains_in(part, units))
+    end
+    full_at = min(from + all, max(full_at, from) + more)
 end
 
 local function grant(demand, waiting, elapsed)
@@ -185,7 +205,9 @@ local function exchange(report, is_unsure)
     for index, part in ipairs(parts) do
         part.kind.give_back(part, used[index], given_back, min(given_back_at, moment))
     end
-    return grant(demand, waiting, max(moment - last, 0)), keeps
+    units = grant(demand, waiting, max(moment - last, 0))
+    extend(units + kept + charged)
+    return units, keeps
 end
 
 -- Of another type it is no record.
