@@ -95,9 +95,7 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
     #[inline]
     pub fn check(&self, cost: u64) -> Decision {
         let now = self.clock.now();
-        if cost == 1
-            && let Some(denial) = self.last_denial.of(0, now)
-        {
+        if let Some(denial) = self.last_denial.of(0, now).filter(|_| cost == 1) {
             return denial;
         }
         let mut held = lock_busy(&self.held, |_| ());
