@@ -74,12 +74,15 @@ impl<K, G: Clone, D, H, F, W> LimitLayer<K, G, Responder<D, H, F, W>> {
     /// it ends.
     ///
     /// ```
-    /// use axum::{Router, response::Response, routing::post};
+    /// use axum::{Router, http::StatusCode, response::Response, routing::post};
     /// use tower_throttle::{ClientIp, Quota, RateLimitLayer, Settle, SlidingLog};
     ///
-    /// // At most 5 failed logins per minute; successful ones count for nothing.
+    /// // At most 5 wrong passwords per minute; other logins count for nothing.
     /// let layer = RateLimitLayer::new(ClientIp::peer(), SlidingLog::new(Quota::per_minute(5)))
-    ///     .settle(|res: &Response| if res.status().is_success() { Settle::Refund } else { Settle::Keep });
+    ///     .settle(|res: &Response| match res.status() {
+    ///         StatusCode::UNAUTHORIZED => Settle::Keep,
+    ///         _ => Settle::Refund,
+    ///     });
     /// let app: Router = Router::new().route("/login", post(|| async {})).layer(layer);
     /// ```
     ///

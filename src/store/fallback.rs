@@ -11,7 +11,7 @@ use std::{
 
 use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::decision::Decision;
-use crate::quota::Quota;
+use crate::quota::{Plan, Quota};
 use crate::receipt::Receipt;
 use crate::store::{
     any::AnyDecision,
@@ -151,6 +151,11 @@ where
     /// The quotas of the primary backend.
     fn quotas(&self) -> Vec<Quota> {
         self.0.primary.quotas()
+    }
+
+    /// That of the primary backend.
+    fn plan_of(&self, key: &K) -> Option<(Plan, Vec<Quota>)> {
+        self.0.primary.plan_of(key)
     }
 
     fn limits(&self) -> usize {

@@ -17,7 +17,9 @@ use tokio::{
     time::{Instant, advance, sleep, timeout},
 };
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_throttle::store::{Backend, Cached, Lookup, Op, Plan, Quotas, Receipt};
+use tower_throttle::store::{
+    Backend, Cached, Fallback, IntoBackend, Lookup, Op, Plan, Quotas, Receipt, local::Local,
+};
 use tower_throttle::{
     Decision, FixedWindow, Headers, Quota, RateLimitLayer, StoreError, TokenBucket,
 };
@@ -481,9 +483,7 @@ async fn what_passed_without_a_limit_is_not_given_back() {
     nothing_is_given_back_that_was_not_taken(true).await;
 }
 
-/// Shows promise 352.
-#[tokio::test(start_paused = true)]
-async fn headers_state_the_quota_of_the_key() {
+fn in_tiers() -> Quotas<u64> {
     let both = (window(), TokenBucket::new(Quota::per_hour(30)));
     let limit = Quotas::new(
         TokenBucket::new(Quota::per_minute(2)),
@@ -499,7 +499,17 @@ async fn headers_state_the_quota_of_the_key() {
     );
     let pro = TokenBucket::new(Quota::per_hour(40));
     let limit = limit.tier("pro", window()).tier("both", both);
-    let limit = limit.tier("pro", pro);
+    limit.tier("pro", pro)
+}
+
+/// Shows promise 352.
+#[tokio::test(start_paused = true)]
+async fn headers_state_the_quota_of_the_key() {
+    headers_state_quotas(in_tiers()).await;
+    headers_state_quotas(Fallback::new(in_tiers(), Local::new(window()))).await;
+}
+
+async fn headers_state_quotas<L: Backend<u64> + IntoBackend<Backend = L>>(limit: L) {
     let key = |req: &Request<String>| req.body().parse::<u64>().unwrap_or(1);
     let layer = RateLimitLayer::new(key, limit)
         .name("api")

@@ -11,7 +11,7 @@ use crate::respond::{OwnRules, Policies, Policy, Tell};
 
 /// Response headers that state the limit, for admitted and for denied requests.
 ///
-/// A response states the limits of several layers: [`Draft11`](Self::Draft11) and lists of policies name
+/// A response states the limits of several layers, one inside the other: [`Draft11`](Self::Draft11) and lists of policies name
 /// each of them. The older forms have one remaining count and one reset. These are of the limit that denied
 /// the request, else of the one with the fewest requests left, and of the latest reset if as many are left.
 /// Times are whole seconds, rounded up. The time beside the remaining count is the time until the
