@@ -89,25 +89,6 @@ async fn what_is_left_is_sent_when_a_limiter_is_closed_or_dropped() {
     assert_eq!(drain(&synced(&store)).await, 70);
 }
 
-/// Shows promise 205.
-#[tokio::test(start_paused = true)]
-async fn a_limit_that_is_known_is_denied_without_an_exchange() {
-    let limit = synced(&MemoryStore::new());
-    take_all(&limit).await;
-    pass(2).await;
-    let before = stats(&limit).store_calls;
-    for _ in 0..1_000 {
-        assert!(take(&limit, 1).await.is_denied());
-    }
-    assert_eq!(stats(&limit).store_calls, before);
-    assert!(
-        limit
-            .decide("key", 101)
-            .await
-            .is_ok_and(|decision| decision.retry_after.is_none())
-    );
-}
-
 /// Machines with another limit of the same period share it, and those of another period count for themselves: none
 /// locks the others out.
 ///

@@ -32,18 +32,18 @@ enum Mistake {
     RenewsOthers,
 }
 
-/// How often each thing happens at most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Events {
-    requests: u8,
-    releases: u8,
-    lost: u8,
-    repeated: u8,
+/// What happens once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Event {
+    Request,
+    Release,
+    Loss,
+    Repeat,
     /// A machine does not wait for a message that is on its way.
-    late: u8,
-    deaths: u8,
-    steps: u8,
-    set_back: u8,
+    Late,
+    Death,
+    Step,
+    SetBack,
 }
 
 /// What a machine has of the key: requests in flight and in line, and its lease.
@@ -122,7 +122,7 @@ enum Message {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
-    left: Events,
+    left: Vec<Event>,
     /// The time of the machines, and by how much that of the store is behind.
     now: Tick,
     behind: Duration,
@@ -169,69 +169,50 @@ impl Model {
     /// All states that follow.
     fn next(&self, state: &State) -> Vec<State> {
         let mut all = Vec::new();
-        let mut then = |change: &dyn Fn(&mut State) -> Option<()>| {
+        let mut then = |event: Option<Event>, change: &dyn Fn(&mut State)| {
             let mut next = state.clone();
-            if change(&mut next).is_some() {
-                next.settle();
-                all.push(next);
+            if let Some(event) = event {
+                let Some(place) = next.left.iter().position(|left| *left == event) else {
+                    return;
+                };
+                next.left.remove(place);
             }
+            change(&mut next);
+            next.settle();
+            all.push(next);
         };
         for (index, machine) in state.machines.iter().enumerate() {
-            then(&|next| {
-                next.left.requests = next.left.requests.checked_sub(1)?;
+            then(Some(Event::Request), &|next| {
                 next.machines[index].holds.waiting += 1;
-                Some(())
             });
-            then(&|next| {
-                next.left.releases = next.left.releases.checked_sub(1)?;
-                let in_flight = &mut next.machines[index].holds.in_flight;
-                *in_flight = in_flight.checked_sub(1)?;
-                Some(())
-            });
-            then(&|next| {
-                next.left.deaths = next.left.deaths.checked_sub(1)?;
+            if machine.holds.in_flight > 0 {
+                then(Some(Event::Release), &|next| {
+                    next.machines[index].holds.in_flight -= 1;
+                });
+            }
+            then(Some(Event::Death), &|next| {
                 next.machines[index] = Machine::new(machine.id + 10, 0);
-                Some(())
             });
             let is_late = state.wire.iter().any(|message| machine.awaits(message));
-            then(&|next| {
-                if !machine.waits {
-                    // There is no task without a request.
-                    (*machine != Machine::new(machine.id, 0)).then(|| self.go_on(next, index))?;
-                    return Some(());
-                }
-                next.left.late = next.left.late.checked_sub(is_late.into())?;
-                (next.machines[index].waits, next.machines[index].known) = (false, None);
-                Some(())
-            });
+            if machine.waits {
+                then(is_late.then_some(Event::Late), &|next| {
+                    (next.machines[index].waits, next.machines[index].known) = (false, None);
+                });
+            } else if *machine != Machine::new(machine.id, 0) {
+                // There is no task without a request.
+                then(None, &|next| self.go_on(next, index));
+            }
         }
         for (index, message) in state.wire.iter().enumerate() {
-            then(&|next| {
+            then(None, &|next| {
                 next.wire.remove(index);
                 self.deliver(next, message);
-                Some(())
             });
-            then(&|next| {
-                next.left.repeated = next.left.repeated.checked_sub(1)?;
-                self.deliver(next, message);
-                Some(())
-            });
-            then(&|next| {
-                next.left.lost = next.left.lost.checked_sub(1)?;
-                next.wire.remove(index);
-                Some(())
-            });
+            then(Some(Event::Repeat), &|next| self.deliver(next, message));
+            then(Some(Event::Loss), &|next| drop(next.wire.remove(index)));
         }
-        then(&|next| {
-            next.left.steps = next.left.steps.checked_sub(1)?;
-            next.now = next.now.plus(self.1);
-            Some(())
-        });
-        then(&|next| {
-            next.left.set_back = next.left.set_back.checked_sub(1)?;
-            next.behind += 10 * LIFE;
-            Some(())
-        });
+        then(Some(Event::Step), &|next| next.now = next.now.plus(self.1));
+        then(Some(Event::SetBack), &|next| next.behind += 10 * LIFE);
         all
     }
 
@@ -416,22 +397,22 @@ impl State {
 /// The first fault that is found, and how many states there are.
 fn search_all(mistake: Option<Mistake>) -> Option<&'static str> {
     // The machines, and how many seconds a step of time is.
-    let searches: [([u64; 2], fn(&mut Events)); 9] = [
-        ([2, 0], |it| (it.requests, it.releases) = (1, 1)),
-        ([2, 0], |it| (it.releases, it.lost) = (1, 1)),
-        ([2, 0], |it| (it.lost, it.late) = (1, 1)),
-        ([2, 0], |it| (it.repeated, it.late) = (1, 1)),
-        ([2, 6], |it| it.steps = 2),
-        ([2, 0], |it| (it.deaths, it.requests) = (1, 1)),
-        ([2, 12], |it| (it.deaths, it.steps) = (1, 1)),
-        ([2, 12], |it| (it.set_back, it.steps) = (1, 1)),
-        ([3, 0], |it| it.lost = 1),
+    use Event::{Death, Late, Loss, Release, Repeat, Request, SetBack, Step};
+    let searches: [([u64; 2], &[Event]); 9] = [
+        ([2, 0], &[Request, Release]),
+        ([2, 0], &[Release, Loss]),
+        ([2, 0], &[Loss, Late]),
+        ([2, 0], &[Repeat, Late]),
+        ([2, 6], &[Step, Step]),
+        ([2, 0], &[Death, Request]),
+        ([2, 12], &[Death, Step]),
+        ([2, 12], &[SetBack, Step]),
+        ([3, 0], &[Loss]),
     ];
     searches
         .into_iter()
         .find_map(|([machines, step], happens)| {
-            let mut left = Events::default();
-            happens(&mut left);
+            let left = happens.to_vec();
             let first = State {
                 left,
                 now: Tick::ZERO.plus(1_000 * LIFE),
@@ -442,7 +423,7 @@ fn search_all(mistake: Option<Mistake>) -> Option<&'static str> {
             };
             let model = Model(mistake, Duration::from_secs(step));
             let (fault, states) = search(first, |it| model.next(it), |it| model.fault_of(it));
-            println!("{mistake:?}, {machines} machines, {left:?}: {states} states, {fault:?}");
+            println!("{mistake:?}, {machines} machines, {happens:?}: {states} states, {fault:?}");
             assert!(fault.is_some() || states > 100);
             fault
         })

@@ -417,23 +417,6 @@ fn clocks_that_differ_admit_what_refills_in_between_once() {
     assert!(run(2, 5, Some(Mistake::FollowsEveryClock)) > 1_000);
 }
 
-/// A reply that is lost is sent again: its grant is not lost with it.
-///
-/// Shows promise 202.
-#[test]
-fn lost_messages_cost_little() {
-    for (ahead, machines, rate) in all(&[500, 2_000]) {
-        let lost = if machines == 1 { 100 } else { 50 };
-        let run = Scenario {
-            lost,
-            seconds: 12,
-            ..scenario(&bucket(1_000, 1_000), ahead, machines, rate)
-        };
-        let (rate, mean) = (rate.min(1_000), run.mean(&run.run(), 3, 1));
-        assert!(mean >= rate * 800, "{ahead} {machines} {rate}: {mean}");
-    }
-}
-
 /// Shows promise 200.
 #[test]
 fn a_machine_that_stops_for_a_minute_uses_nothing_that_has_lapsed() {

@@ -1,9 +1,8 @@
-//! Batches of a fleet on real servers: one, a cluster, or several behind a proxy.
+//! Batches of a fleet on real servers: one, or a cluster.
 
 use std::sync::Arc;
 
 use super::RedisServer;
-use super::proxy::{Harm, Protocol, Proxy};
 use crate::store::{
     cas::CasStore as _,
     fleet::{Batch, simulation::traces::fixed_batch},
@@ -27,24 +26,6 @@ async fn used(redis: &Redis, batch: &Arc<Batch>) -> u64 {
 
 fn open(url: &str) -> Redis {
     Redis::open(url).expect("a url")
-}
-
-#[tokio::test]
-async fn a_batch_whose_reply_is_lost_counts_once() {
-    let server = RedisServer::start();
-    let proxy = Proxy::before(Protocol::Redis, server.port());
-    let redis = open(&proxy.url());
-    // The first reply is that the script is not known.
-    proxy.harms_one(Harm::Cut, 1);
-    let first = batch(1, 7);
-    redis.run(&*first).await.expect_err("the reply is lost");
-    let keys: u64 = redis::cmd("DBSIZE")
-        .query(&mut server.connection())
-        .expect("a count");
-    assert_eq!(keys, 33, "it was executed");
-    assert_eq!(used(&redis, &first).await, 3);
-    assert_eq!(used(&redis, &batch(1, 8)).await, 6);
-    assert_eq!(used(&redis, &batch(2, 7)).await, 9);
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ mod policies;
 mod rollouts;
 
 use test_support::redis_cluster;
-use test_support::{proxy, random, redis_server};
+use test_support::{random, redis_server};
 
 use self::random::Random;
 use self::redis_server::RedisServer;

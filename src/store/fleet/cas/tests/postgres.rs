@@ -89,26 +89,6 @@ async fn nothing_is_lost_behind_a_pooler_in_transaction_mode() {
     assert_eq!(used_by_all(&all).await, Ok(ALL));
 }
 
-/// Shows promise 202.
-#[tokio::test]
-async fn a_transaction_that_is_sent_again_counts_once() {
-    let server = PostgresServer::shared();
-    for (table, again, used) in [("once", 1, 3), ("twice", 2, 6)] {
-        let machine = &machines(&server, table, || open(&server.url(), table)).await[0];
-        let first = Flights::of(machine, &batch(8, 1, 3));
-        exchange_all(machine, &first).await.unwrap();
-        let granted = taken(machine, "a").await.1;
-        let second = Flights::of(machine, &batch(8, again, 3));
-        let replies = exchange_all(machine, &second).await.unwrap();
-        assert_eq!(taken(machine, "a").await.0, used);
-        if again == 1 {
-            assert!(granted > 0);
-            assert_eq!(replies.keys[0].unwrap().grant.units, granted);
-            assert_eq!(taken(machine, "a").await.1, granted);
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_row_that_has_expired_counts_as_none() {
     let server = PostgresServer::shared();
