@@ -120,18 +120,14 @@ fn a_lockout_of_denials_agrees_with_the_oracle() {
                 match random.below(8) {
                     0 => {
                         let taken_at = at(then.saturating_sub(random.below(subject.period)));
-                        let taken = Cost {
+                        let taken = || Cost {
                             units: cost,
                             at: taken_at,
                         };
-                        algorithm.refund(&mut state, at(then), taken, GiveBack::Refund);
-                        let taken = Cost {
-                            units: cost,
-                            at: taken_at,
-                        };
-                        model
-                            .limit
-                            .refund(&mut model.state, at(then), taken, GiveBack::Refund);
+                        let given = GiveBack::Refund;
+                        algorithm.refund(&mut state, at(then), taken(), given);
+                        let limit = &model.limit;
+                        limit.refund(&mut model.state, at(then), taken(), given);
                     }
                     1 => {
                         let owed = algorithm.charge(&mut state, at(then), cost);

@@ -113,7 +113,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// ```
     ///
     /// # Panics
-    /// If the limit was used or cloned before.
+    /// If the limit was cloned before, or a call is under way.
     #[must_use]
     #[track_caller]
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -142,7 +142,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// ```
     ///
     /// # Panics
-    /// If the limit was used or cloned before.
+    /// If the limit was cloned before, or a call is under way.
     #[must_use]
     #[track_caller]
     pub fn cached_keys(mut self, keys: usize) -> Self {
@@ -173,7 +173,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// ```
     ///
     /// # Panics
-    /// If the limit was used or cloned before.
+    /// If the limit was cloned before, or a call is under way.
     #[must_use]
     #[track_caller]
     pub fn without_deny_cache(mut self) -> Self {

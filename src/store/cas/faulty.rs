@@ -86,10 +86,12 @@ impl<S: CasStore> Faulty<S> {
         lock(&self.plan).faults.len()
     }
 
-    /// Waits, if that is the next fault.
+    /// The next fault, after its delay. None is one without a delay.
     async fn next_fault(&self) -> Fault {
         let fault = lock(&self.plan).faults.pop_front();
-        let fault = fault.unwrap_or(Fault::Delay(Duration::ZERO));
+        let Some(fault) = fault else {
+            return Fault::Delay(Duration::ZERO);
+        };
         if let Fault::Delay(span) = fault {
             let end = MonotonicClock.now().plus(span);
             MonotonicClock.sleep_until(end).await;

@@ -92,7 +92,7 @@ struct LaneQueue<A> {
 pub(super) struct Lanes<A> {
     shards: Box<[Mutex<LaneShard<A>>]>,
     hasher: Seeded,
-    /// Of about how many keys without calls the last record is kept; at least one of each shard.
+    /// Of about how many keys without calls the last record is kept.
     cached: usize,
 }
 

@@ -64,7 +64,7 @@ pub(crate) async fn catch_panic<F: Future>(
         |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => {
-                let message = format!("{store}: the client panicked: {}", text(&*panic));
+                let message = format!("{store}: a panic: {}", text(&*panic));
                 Poll::Ready(Err(StoreError::new(message, false)))
             }
         },

@@ -266,10 +266,7 @@ impl Change<MemoryStore> for Broken {
 /// Shows promise 86.
 #[tokio::test(start_paused = true)]
 async fn a_mistake_is_permanent_and_opens_no_breaker() {
-    let texts = [
-        "wrong password",
-        "store: the client panicked: a bug of the store",
-    ];
+    let texts = ["wrong password", "store: a panic: a bug of the store"];
     for (broken, text) in [Broken::Permanent, Broken::Panics].into_iter().zip(texts) {
         // A panic is slow to report.
         let limit = machine(&Altered(MemoryStore::new(), broken), 10);

@@ -81,6 +81,7 @@ async fn a_denial_is_repeated_without_asking_the_store() {
         assert_eq!(stats(&limit), before);
         assert!(limit.apply("key", ends).await.is_ok());
     }
+    assert!(take(&limit, 1).await.expect("a decision").is_admitted());
 }
 
 /// Half of the callers would otherwise wait for the round trip of the other half.

@@ -93,6 +93,28 @@ async fn a_request_that_waits_for_an_exchange_fails_at_its_deadline() {
 
 /// Shows promise 205.
 #[tokio::test(start_paused = true)]
+async fn while_the_store_is_down_the_lag_grows_and_batches_are_sent_again_at_a_pace() {
+    let store = Faulty::new(MemoryStore::new());
+    let limit = synced(&store);
+    for key in 0..1_500_u32 {
+        let _ = limit.decide(&key, 1).await.expect("a decision");
+    }
+    store.plan(outage());
+    let planned = store.planned();
+    pass(100).await;
+    // Each of 1,500 keys has a batch of its own.
+    let failed = planned - store.planned();
+    assert!((1..=60_000).contains(&failed), "{failed}");
+    let lag = limit.lag();
+    assert!(lag >= Duration::from_secs(9), "{lag:?}");
+    assert!(limit.last_error().is_some());
+    store.plan([]);
+    pass(100).await;
+    assert_eq!((limit.lag(), limit.last_error()), (Duration::ZERO, None));
+}
+
+/// Shows promise 205.
+#[tokio::test(start_paused = true)]
 async fn one_damaged_value_concerns_its_key_alone_and_a_reset_repairs_it() {
     let store = MemoryStore::new();
     let limit = leased(&store);

@@ -394,7 +394,7 @@ impl State {
     }
 }
 
-/// The first fault that is found, and how many states there are.
+/// The first fault that is found.
 fn search_all(mistake: Option<Mistake>) -> Option<&'static str> {
     // The machines, and how many seconds a step of time is.
     use Event::{Death, Late, Loss, Release, Repeat, Request, SetBack, Step};

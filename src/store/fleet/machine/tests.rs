@@ -235,6 +235,16 @@ fn as_much_as_was_used_is_kept_until_the_reply_comes_and_the_rest_is_given_back(
     assert_eq!(report(&mut lapsed, 1_200, true), [0, 0, 1, 0]);
 }
 
+/// Shows promise 202.
+#[test]
+fn of_two_refunds_in_an_interval_the_earlier_one_is_told() {
+    let mut budget = budget(10);
+    assert!(is_admitted(&mut budget, 1, 7));
+    budget.refund(budget.until, 5, at(1));
+    budget.refund(budget.until, 2, at(0));
+    assert_eq!((budget.given_back, budget.given_back_at), (7, at(0)));
+}
+
 #[test]
 fn units_are_free_after_the_wait_and_not_before() {
     for cost in 52..90 {
