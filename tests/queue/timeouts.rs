@@ -3,8 +3,8 @@
 use std::{convert::Infallible, task::Poll, time::Duration};
 
 use http::{Request, Response};
-use tower::{Layer, ServiceExt, service_fn};
-use tower_throttle::{Global, LeakyBucket, Quota, RateLimitLayer, RateLimited};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower_throttle::{AsError, Global, LeakyBucket, Quota, RateLimitLayer, RateLimited};
 
 /// Shows promise 61.
 #[tokio::test(start_paused = true)]
@@ -59,4 +59,25 @@ async fn the_waits_in_several_queues_together_are_no_longer_than_the_timeout() {
     assert_eq!(denied.status(), 429);
     let reason = denied.extensions().get::<RateLimited>().unwrap();
     assert_eq!(reason.retry_after(), Some(Duration::from_millis(800)));
+}
+
+/// Shows promise 61.
+#[tokio::test(start_paused = true)]
+async fn a_late_timer_serves_none_whose_wait_was_over_before_its_turn() {
+    let bucket = LeakyBucket::new(Quota::per_second(1).burst(1));
+    let layer = RateLimitLayer::new(|_: &u8| (), bucket).queue(20);
+    let layer = layer
+        .max_wait(Duration::from_millis(2_500))
+        .respond(AsError);
+    let service = layer.layer(service_fn(async |_: u8| Ok::<(), BoxError>(())));
+    let mut calls = [0, 1, 2].map(|name| tokio_test::task::spawn(service.clone().oneshot(name)));
+    assert!(calls[0].poll().is_ready());
+    assert!(calls[1].poll().is_pending() && calls[2].poll().is_pending());
+    layer.handle().charge(&(), 1).await.unwrap();
+    // Their turns are at 2 and 3 s.
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tokio::task::yield_now().await;
+    let [_, first, second] = &mut calls;
+    let passed = [first, second].map(|call| matches!(call.poll(), Poll::Ready(Ok(()))));
+    assert_eq!(passed, [true, false]);
 }
