@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The denial of a cost of 1 to one key. Until the moment when that is admitted, time alone changes what it says.
 ///
-/// Whoever holds the lock of the limit writes it, and hides it before anything but a denial or an admission changes the
+/// It is written under the lock of the limit, and hidden there before anything but a denial or an admission changes the
 /// limit. Others read it at any time: the words are those of one denial if the version is even, and the same before and
 /// after they are read.
 #[derive(Debug, Default)]
@@ -35,12 +35,12 @@ impl LastDenial {
         })
     }
 
-    /// Shows that a cost of 1 is denied, if time alone changes what that says. By the state: if the decision came here, the decisions of
-    /// others would be in memory too.
+    /// Shows that a cost of 1 is denied, if time alone changes what that says. It asks again: if the decision of a request
+    /// were passed to it, all decisions would be built in memory.
     #[cold]
     pub(crate) fn show<A: Algorithm>(&self, key: u64, now: Tick, algorithm: &A, state: &A::State) {
         let capabilities = algorithm.capabilities();
-        // Of several limits another one may come to the fore.
+        // Of several limits another one may deny in a while.
         if capabilities.limits != 1 || capabilities.counts_denials {
             return;
         }

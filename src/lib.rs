@@ -184,7 +184,7 @@ pub use self::{
     store::local::Local,
 };
 
-/// The example of the README compiles; `tests/integration/readme` serves it.
+/// The example of the README compiles; `tests/packaged.rs` serves it.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

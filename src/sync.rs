@@ -34,7 +34,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks a mutex that many threads hold for a few nanoseconds each. Tells `waited` if another one held it.
+/// Locks a mutex that many threads hold for a few nanoseconds each. Calls `waited` if another one held it.
 #[inline]
 pub(crate) fn lock_busy<T>(mutex: &Mutex<T>, waited: impl Fn(&mut T)) -> MutexGuard<'_, T> {
     try_lock(mutex).unwrap_or_else(|| {

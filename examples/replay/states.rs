@@ -39,8 +39,15 @@ pub(crate) trait States {
 
     fn take_up_to(&mut self, key: usize, now: Tick, most: u64) -> Result<(u64, Decision), String> {
         // No other call comes in between, and the time is fixed.
-        let taken = self.peek(key, now, 0)?.remaining().min(most);
-        Ok((taken, self.decide(key, now, taken)?))
+        let mut taken = self.peek(key, now, 0)?.remaining().min(most);
+        loop {
+            let looked = self.peek(key, now, taken)?;
+            if taken == 0 || looked.is_admitted() {
+                return Ok((taken, self.decide(key, now, taken)?));
+            }
+            // Another limit of a set has less.
+            taken = looked.remaining().min(taken - 1);
+        }
     }
 
     fn refund(&mut self, key: usize, now: Tick, n: u64) -> Result<(), String>;

@@ -63,7 +63,7 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn take(&self, state: &mut ExactNanos, now: Tick, cost: u64) -> Decision {
         let Some(interval) = self.interval.whole(state.fraction | self.step) else {
-            // With the state: a decision that is passed on is returned through memory, and then the one below is too.
+            // If this decision were returned as it comes, both would be returned through memory.
             let (after, decision) = self.take_uneven(*state, now, cost);
             *state = after;
             return decision;

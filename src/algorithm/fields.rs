@@ -3,7 +3,7 @@
 //! Each algorithm lists its fields once. The list writes bytes, reads them, or hands each [`Field`] of the settings to a
 //! closure, which may change it: so a text sets an option, and a quota is replaced.
 
-#[cfg(test)]
+#[cfg(all(test, not(tower_throttle_loom)))]
 mod tests;
 
 use std::{fmt, time::Duration};
@@ -412,7 +412,7 @@ pub(super) fn with_quota<A: Algorithm>(algorithm: &A, quota: Quota) -> Result<A,
 /// per longer period.
 ///
 /// # Errors
-/// If a share would be a unit in more than a quota can say.
+/// If one unit per share needs a longer period than a quota allows.
 ///
 /// ```
 /// use tower_throttle::{Quota, TokenBucket, algorithm::{Algorithm, share_of}};

@@ -31,7 +31,7 @@ pub(super) struct Interval {
     limit: NonZeroU64,
     /// W/L as a span, precomputed for a cost of 1.
     unit: ExactNanos,
-    /// W/L if it is a whole number, as at most common rates; otherwise less, and not used.
+    /// W/L if it is a whole number, as at most common rates; otherwise unused.
     whole: NonZeroU64,
 }
 

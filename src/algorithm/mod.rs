@@ -316,7 +316,19 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> Duration;
 
     /// How much of the limit is used, and of a set the most of one limit: what another kind of limit
-    /// [begins with](Self::begin_with).
+    /// [begins with](Self::begin_with). A set overrides it, as its decisions tell the figures of one limit.
+    ///
+    /// ```
+    /// use tower_throttle::{FixedWindow, Quota, TokenBucket, clock::Tick};
+    /// use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
+    ///
+    /// let [now, later] = [0, 2_000_000_000].map(Tick::from_nanos);
+    /// let both = (FixedWindow::new(Quota::per_day(1_000)), TokenBucket::new(Quota::per_second(10)));
+    /// let both = both.into_algorithm();
+    /// let mut state = both.fresh(now);
+    /// assert!(both.decide(&mut state, now, 8).is_admitted());
+    /// assert_eq!(both.units_used(&state, later), 8, "of the window");
+    /// ```
     fn units_used(&self, state: &Self::State, now: Tick) -> u64 {
         let looked = self.peek(state, now, 0);
         looked.limit.saturating_sub(looked.remaining())

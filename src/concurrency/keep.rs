@@ -48,13 +48,13 @@ impl FromIterator<Permit> for HeldPermits {
 /// # async fn main() {
 /// async fn chat() -> impl IntoResponse {
 ///     let holder = PermitHolder::new();
-///     let keep = Extension(holder.clone());
+///     let permit = Extension(holder.clone());
 ///     // With `WebSocketUpgrade`: `upgrade.on_upgrade(async move |socket| { .. drop(holder) })`.
 ///     tokio::spawn(async move {
 ///         std::future::pending::<()>().await;
 ///         drop(holder);
 ///     });
-///     (StatusCode::SWITCHING_PROTOCOLS, keep)
+///     (StatusCode::SWITCHING_PROTOCOLS, permit)
 /// }
 ///
 /// let limit = ConcurrencyLimitLayer::new(Global, 100);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
-use test_support::{counting::process_live, wait::connected};
+use test_support::{counting::process_live, random::Random, wait::connected};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
@@ -302,13 +302,8 @@ where
         .redis()
         .limiter(policy, algorithm)
         .without_deny_cache();
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = |most: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        usize::try_from(random % most as u64).expect("small")
-    };
+    let mut random = Random::new(1);
+    let mut next = |most: usize| usize::try_from(random.below(most as u64)).expect("small");
     let mut decisions = 0;
     for at in 0..400 {
         let mut numbers: Vec<_> = (0..2 + at % 5)

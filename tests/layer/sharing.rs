@@ -75,9 +75,11 @@ fn clients_that_are_denied_at_once_are_told_different_times() {
         asked.err()?.retry_after()
     };
     let told = thread::scope(|scope| {
-        let threads = [(); 4].map(|()| scope.spawn(|| Vec::from_iter((0..5_000).filter_map(ask))));
+        let asks = || (0..5_000).filter_map(ask).collect::<Vec<_>>();
+        let threads = [(); 4].map(|()| scope.spawn(asks));
         let told = threads.map(|thread| thread.join().unwrap());
         told.concat()
     });
-    assert_eq!(HashSet::<Duration>::from_iter(told).len(), 4 * 5_000 - 1);
+    let told: HashSet<Duration> = told.into_iter().collect();
+    assert_eq!(told.len(), 4 * 5_000 - 1);
 }

@@ -121,18 +121,12 @@ fn check<'a>(
     for (path, text) in files {
         faults.extend(collect(path, text, &mut shown));
     }
-    for number in &numbers {
-        if !shown.contains_key(number) {
-            faults.push(format!("promise {number} is shown by no test"));
-        }
-    }
-    for (number, names) in &shown {
-        if !numbers.contains(number) {
-            faults.push(format!(
-                "there is no promise {number}, which {names:?} show"
-            ));
-        }
-    }
+    let missing = numbers.iter().filter(|number| !shown.contains_key(number));
+    faults.extend(missing.map(|number| format!("promise {number} is shown by no test")));
+    let unknown = shown.iter().filter(|(number, _)| !numbers.contains(number));
+    faults.extend(
+        unknown.map(|(number, names)| format!("no promise {number}, which {names:?} show")),
+    );
     (faults, shown)
 }
 
@@ -214,10 +208,8 @@ fn page(path: &str) -> String {
 /// The files that may show a promise: all of Rust but this one, and the script of the stages.
 fn files() -> Vec<(String, String)> {
     let mut files = vec![("tests/run".to_owned(), page("tests/run"))];
-    let mut folders = vec!["src", "tests", "examples", "fuzz/fuzz_targets"]
-        .into_iter()
-        .map(str::to_owned)
-        .collect::<Vec<_>>();
+    let folders = ["src", "tests", "examples", "fuzz/fuzz_targets"];
+    let mut folders = folders.map(str::to_owned).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).expect("a folder") {
             let entry = entry.expect("an entry");

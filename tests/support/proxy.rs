@@ -76,10 +76,10 @@ struct Shared {
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
     harm: Option<Harm>,
-    /// How many unharmed replies come before it.
+    /// One in so many.
+    every: u64,
+    /// How many unharmed replies come before the next one.
     before: u64,
-    /// The interval of further ones, if there are any.
-    again: Option<u64>,
 }
 
 /// Which statements do not reach a server of Redis.
@@ -128,21 +128,12 @@ impl Proxy {
         format!("redis://{}", self.address)
     }
 
-    /// Harms the reply to one statement, after `before` others.
-    pub fn harms_one(&self, harm: Harm, before: u64) {
-        *lock(&self.shared.plan) = Plan {
-            harm: Some(harm),
-            before,
-            again: None,
-        };
-    }
-
     /// Harms the replies to one in `every` statements.
     pub fn harms_every(&self, harm: Harm, every: u64) {
         *lock(&self.shared.plan) = Plan {
             harm: Some(harm),
+            every,
             before: every - 1,
-            again: Some(every),
         };
     }
 
@@ -217,10 +208,7 @@ impl Shared {
             plan.before -= 1;
             return None;
         }
-        match plan.again {
-            Some(every) => plan.before = every - 1,
-            None => plan.harm = None,
-        }
+        plan.before = plan.every - 1;
         self.harmed.fetch_add(1, Ordering::Relaxed);
         Some(harm)
     }

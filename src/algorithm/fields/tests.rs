@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use test_support::random::Random;
+
 use super::super::{
     Algorithm, All, AnyAlgorithm, CalendarWindow, Cost, FixedWindow, GiveBack, Lockout,
     SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -131,14 +133,8 @@ fn any_number(random: &mut impl FnMut(u64) -> u64) -> u64 {
 /// Reads states that are those of traffic with some bytes changed, on a clock of another zero, and goes on with each that
 /// is accepted. Returns one that can then not be written, or whose bytes are refused.
 fn unwritable<A: Algorithm>(algorithm: &A, others: &[A]) -> Option<String> {
-    let mut seed = 11_u64;
-    let mut random = |below: u64| {
-        // SplitMix64.
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % below
-    };
+    let mut numbers = Random::new(11);
+    let mut random = |below| numbers.below(below);
     let some = |random: &mut dyn FnMut(u64) -> u64, moments: &[u64; 5]| {
         let moment = moments[usize::try_from(random(5)).unwrap_or(0)];
         Tick::from_nanos(moment.saturating_add(random(90_000_000_000)))

@@ -309,7 +309,7 @@ impl<B> KeyExtractor<Request<B>> for ClientIp {
                 SocketAddr::V6(peer) => Extracted::Key(self.key_of_v6(*peer.ip())),
             };
         }
-        // Made anew: a result that is passed on is returned through memory, and then the one above is too.
+        // If this result were returned as it comes, both would be returned through memory.
         let slow = self.extract_slow(request.extensions(), request.headers());
         slow.map(|client| client)
     }

@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use test_support::random::Random;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -86,16 +87,14 @@ fn hold_at_random(limit: &ConnectionLimit) -> (u32, u32, u64) {
     let all = AtomicU32::new(0);
     let (most, most_of_all) = (AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
-        for thread in 0..4_usize {
+        for thread in 0..4 {
             let (held, all, most, most_of_all) = (&held, &all, &most, &most_of_all);
             scope.spawn(move || {
-                let mut random = 0x9E37_79B9_u32.wrapping_mul(1 + u32::try_from(thread).unwrap());
+                let mut random = Random::new(thread);
+                let mut below = |most: usize| usize::try_from(random.below(most as u64)).unwrap();
                 let mut own: Vec<(usize, _)> = Vec::new();
                 for _ in 0..20_000 {
-                    random ^= random << 13;
-                    random ^= random >> 17;
-                    random ^= random << 5;
-                    let client = random as usize % CLIENTS;
+                    let client = below(CLIENTS);
                     if let (true, Ok(permit)) = (own.len() < 12, limit.admit(address(client), ())) {
                         let now = held[client].fetch_add(1, Ordering::SeqCst) + 1;
                         most.fetch_max(now, Ordering::SeqCst);
@@ -103,7 +102,7 @@ fn hold_at_random(limit: &ConnectionLimit) -> (u32, u32, u64) {
                         most_of_all.fetch_max(now, Ordering::SeqCst);
                         own.push((client, permit));
                     } else if !own.is_empty() {
-                        let (client, permit) = own.swap_remove(random as usize / 7 % own.len());
+                        let (client, permit) = own.swap_remove(below(own.len()));
                         held[client].fetch_sub(1, Ordering::SeqCst);
                         all.fetch_sub(1, Ordering::SeqCst);
                         drop(permit);

@@ -43,7 +43,7 @@ impl Store for BehindProxy {
 
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
         let redis = Redis::open(&self.proxy.url()).expect("a url");
-        limiter(redis, policy, algorithm, deadline)
+        limiter(&redis, policy, algorithm, deadline)
     }
 
     /// The replay decides on the server without the proxy.
@@ -114,7 +114,7 @@ fn machines_that_start_together_admit_the_limit() {
 crate::suite::check_vectors!(BehindProxy);
 
 fn limiter(
-    redis: Redis,
+    redis: &Redis,
     policy: &str,
     algorithm: AnyAlgorithm,
     deadline: Duration,

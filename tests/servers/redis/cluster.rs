@@ -150,24 +150,24 @@ async fn a_stopped_master_cuts_off_only_its_own_keys_of_a_fleet() {
 /// Shows promises 123, 200.
 #[tokio::test]
 async fn a_fleet_with_plain_clients_shares_a_limit_in_a_cluster_of_one_master() {
-    const KEYS: u64 = 40;
+    const KEYS: usize = 40;
     let server = cluster_of_one();
     let machines = [(); 2].map(|()| {
         let redis = Redis::open(&server.url()).expect("a url");
         let limit = Leased::new(redis, "fleet", TokenBucket::new(Quota::per_day(9)));
         limit.expect("a limit")
     });
-    let mut admitted = [0; KEYS as usize];
+    let mut admitted = [0; KEYS];
     let mut take = async |machine: usize| {
         let decided: Vec<_> = (0..KEYS)
-            .map(|key| machines[machine].decide(&key, 1))
+            .map(|key| machines[machine].decide(&(key as u64), 1))
             .collect();
         for (decision, admitted) in decided.into_iter().zip(&mut admitted) {
             // No exchange has failed.
             *admitted += u32::from(decision.await.expect("a decision").is_admitted());
             assert!(*admitted <= 9);
         }
-        admitted == [9; KEYS as usize]
+        admitted == [9; KEYS]
     };
     for turn in 0..8 {
         let _ = take(turn % 2).await;

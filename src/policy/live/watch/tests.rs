@@ -22,8 +22,9 @@ fn watch(
     path: PathBuf,
     environment: Environment,
 ) -> (PolicyLayer, FileWatch<impl FnMut(Report)>, Reports) {
-    let file = PolicyFile::from_toml(&fs::read_to_string(&path).unwrap()).unwrap();
-    let layer = PolicyLayer::new(file, environment).unwrap();
+    let file =
+        PolicyFile::from_toml(&fs::read_to_string(&path).expect("no error")).expect("no error");
+    let layer = PolicyLayer::new(file, environment).expect("no error");
     let reports = Rc::new(RefCell::new(Vec::new()));
     let log = Rc::clone(&reports);
     let watch = FileWatch {
@@ -47,23 +48,23 @@ fn watch(
 fn a_change_is_loaded_at_its_second_reading_and_a_half_written_file_is_not() {
     let folder = Folder::new("second");
     let path = folder.join("policies.toml");
-    fs::write(&path, policy(5)).unwrap();
+    fs::write(&path, policy(5)).expect("no error");
     let (layer, mut watch, reports) = watch(path.clone(), Environment::new());
     for _ in 0..4 {
         assert!(watch.tick());
     }
     assert_eq!(reports.borrow().len(), 0, "nothing has changed");
     // Half of a file is a file without limits.
-    fs::write(&path, "version = 1\n").unwrap();
+    fs::write(&path, "version = 1\n").expect("no error");
     watch.tick();
-    fs::write(&path, policy(9)).unwrap();
+    fs::write(&path, policy(9)).expect("no error");
     watch.tick();
     assert_eq!(reports.borrow().len(), 0);
     watch.tick();
     assert_eq!(reports.borrow().len(), 1, "{reports:?}");
     assert!(TICK * 3 <= Duration::from_secs(1));
     // A mistake is reported once, and the limits stay.
-    fs::write(&path, "version = 2\n").unwrap();
+    fs::write(&path, "version = 2\n").expect("no error");
     for _ in 0..4 {
         watch.tick();
     }
@@ -80,8 +81,8 @@ fn files_of_lists_are_watched_and_may_come_later() {
     let folder = Folder::new("lists");
     let path = folder.join("policies.toml");
     let lists = "[lists.bad]\nfile = \"bad.txt\"\n[[deny]]\nlist = \"bad\"\n";
-    fs::write(&path, format!("version = 1\n{lists}")).unwrap();
-    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n").unwrap();
+    fs::write(&path, format!("version = 1\n{lists}")).expect("no error");
+    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n").expect("no error");
     let (_layer, mut watch, reports) = watch(path, Environment::new().folder(&*folder));
     let mut ticks = |number: usize| {
         for _ in 0..6 {
@@ -91,11 +92,11 @@ fn files_of_lists_are_watched_and_may_come_later() {
         reports.borrow().last().cloned().unwrap_or_default()
     };
     ticks(0);
-    fs::write(folder.join("bad.txt"), "198.51.100.0/24\n").unwrap();
+    fs::write(folder.join("bad.txt"), "198.51.100.0/24\n").expect("no error");
     ticks(1);
-    fs::remove_file(folder.join("bad.txt")).unwrap();
+    fs::remove_file(folder.join("bad.txt")).expect("no error");
     assert!(ticks(2).contains("bad.txt"));
-    fs::write(folder.join("bad.txt"), "203.0.113.0/24\n").unwrap();
+    fs::write(folder.join("bad.txt"), "203.0.113.0/24\n").expect("no error");
     assert!(!ticks(3).starts_with("error"));
 }
 
@@ -104,24 +105,24 @@ fn files_of_lists_are_watched_and_may_come_later() {
 fn the_file_of_a_list_that_an_edit_adds_is_not_read_while_it_is_written() {
     let folder = Folder::new("added");
     let path = folder.join("policies.toml");
-    fs::write(&path, "version = 1\n").unwrap();
+    fs::write(&path, "version = 1\n").expect("no error");
     let (_layer, mut watch, reports) = watch(path.clone(), Environment::new().folder(&*folder));
     let mut ticks = |number| (0..number).for_each(|_| assert!(watch.tick()));
     ticks(4);
     let list =
         |name| format!("version = 1\n[lists.bad]\nfile = \"{name}\"\n[[deny]]\nlist = \"bad\"\n");
-    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n").unwrap();
-    fs::write(&path, list("bad.txt")).unwrap();
+    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n").expect("no error");
+    fs::write(&path, list("bad.txt")).expect("no error");
     ticks(2);
-    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n198.51.100.0/24\n").unwrap();
+    fs::write(folder.join("bad.txt"), "192.0.2.0/24\n198.51.100.0/24\n").expect("no error");
     ticks(1);
     assert_eq!(reports.borrow().len(), 0, "{reports:?}");
     ticks(4);
     assert_eq!(reports.borrow().len(), 1, "{reports:?}");
     // One with the same contents is another list. One that is missing is reported once.
-    fs::copy(folder.join("bad.txt"), folder.join("same.txt")).unwrap();
+    fs::copy(folder.join("bad.txt"), folder.join("same.txt")).expect("no error");
     for (name, reported) in [("same.txt", 1), ("missing.txt", 2)] {
-        fs::write(&path, list(name)).unwrap();
+        fs::write(&path, list(name)).expect("no error");
         ticks(8);
         assert_eq!(reports.borrow().len(), reported, "{reports:?}");
     }

@@ -219,7 +219,7 @@ impl Model {
     /// A machine that waits for nothing reads, or decides on what it knows.
     fn go_on(&self, state: &mut State, index: usize) {
         let (now, machine) = (state.now, &mut state.machines[index]);
-        let mut keeper = self.keeper(machine, now);
+        let mut keeper = Self::keeper(machine, now);
         let Some(mut known) = machine.known.take() else {
             let value = state.value.clone();
             let loaded = Loaded {
@@ -290,7 +290,7 @@ impl Model {
         }
     }
 
-    fn keeper(&self, machine: &Machine, now: Tick) -> Keeper<MemoryStore, Mutex<Holds>> {
+    fn keeper(machine: &Machine, now: Tick) -> Keeper<MemoryStore, Mutex<Holds>> {
         let deadline = Duration::from_secs(1);
         let leases = Leases::new(MemoryStore::new(), "exports", LIFE, deadline);
         let leases = Arc::new(Leases {
@@ -342,7 +342,7 @@ impl Model {
                     return;
                 }
                 let own = machine.sent.drain(..).next_back().expect("a swap");
-                let keeper = self.keeper(machine, state.now);
+                let keeper = Self::keeper(machine, state.now);
                 self.confirm(machine, keeper, &own.reply);
             }
         }

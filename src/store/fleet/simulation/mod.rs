@@ -21,6 +21,8 @@ use std::{
     sync::Arc,
 };
 
+use test_support::random::Random;
+
 use self::judge::Judge;
 use self::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
 use super::batch::{Batch, Replies};
@@ -71,7 +73,7 @@ struct Fleet<'a> {
     events: BinaryHeap<Reverse<(u64, u64)>>,
     queued: Vec<Option<Event>>,
     now: u64,
-    random: u64,
+    random: Random,
     judges: Vec<Judge>,
     outcome: Outcome,
 }
@@ -102,7 +104,7 @@ impl<'a> Fleet<'a> {
             events: BinaryHeap::new(),
             queued: Vec::new(),
             now: START,
-            random: scenario.seed | 1,
+            random: Random::new(scenario.seed),
             judges: (0..scenario.keys)
                 .map(|_| Judge::new(&scenario.shape))
                 .collect(),
@@ -159,10 +161,7 @@ impl<'a> Fleet<'a> {
     }
 
     fn below(&mut self, most: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) % most.max(1)
+        self.random.below(most.max(1))
     }
 
     fn at(&mut self, time: u64, event: Event) {

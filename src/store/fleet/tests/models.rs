@@ -160,7 +160,7 @@ impl Model {
         }
         for index in 0..state.wire.len() {
             then(None, &|next| self.deliver(next, index));
-            then(Some(Loss), &|next| drop(next.wire.remove(index)));
+            then(Some(Loss), &|next| _ = next.wire.remove(index));
         }
         then(Some(Step), &|next| {
             next.now += STEP;
@@ -433,14 +433,10 @@ impl State {
     /// States that differ only in what nothing refers to are one.
     fn forget_the_answered(&mut self) {
         let wire = std::mem::take(&mut self.wire);
-        let (sent, told) = (
-            std::mem::take(&mut self.sent),
-            std::mem::take(&mut self.told),
-        );
-        let flights = self
-            .machines
-            .iter()
-            .filter_map(|machine| machine.flight.as_ref());
+        let sent = std::mem::take(&mut self.sent);
+        let told = std::mem::take(&mut self.told);
+        let flights = self.machines.iter();
+        let flights = flights.filter_map(|machine| machine.flight.as_ref());
         self.sent = flights.map(|(batch, _)| batch.clone()).collect();
         for message in wire {
             self.wire.push(match message {
@@ -483,7 +479,6 @@ const SEARCHES: [(u64, &[Event]); 12] = [
 fn no_state_of_a_few_machines_breaks_the_limit_or_loses_a_unit() {
     for (machines, events) in SEARCHES {
         let (fault, states) = Model::new(None).search(events, machines);
-        println!("{machines} machines, {events:?}: {states} states");
         assert_eq!(fault, None, "{machines} machines, {events:?}");
         assert!(states > 100, "{machines} machines, {events:?}: {states}");
     }

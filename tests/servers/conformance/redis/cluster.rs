@@ -29,7 +29,7 @@ impl Store for InCluster {
     fn limit(&self, policy: &str, algorithm: AnyAlgorithm, deadline: Duration) -> Self::Limit {
         let builder = ClusterClientBuilder::new(self.proxies.iter().map(Proxy::url));
         let redis = Redis::with_cluster(builder).expect("urls");
-        limiter(redis, policy, algorithm, deadline)
+        limiter(&redis, policy, algorithm, deadline)
     }
 
     fn faults() -> Vec<Fault<Self>> {

@@ -59,7 +59,7 @@ impl Store for BehindSentinels {
         let kind = SentinelServerType::Master;
         let client = SentinelClient::build(urls, String::from(PRIMARY), None, kind);
         let redis = Redis::with_sentinel(client.expect("urls"));
-        limiter(redis, policy, algorithm, deadline)
+        limiter(&redis, policy, algorithm, deadline)
     }
 
     fn faults() -> Vec<Fault<Self>> {
