@@ -107,7 +107,6 @@ fn for_each_algorithm(check: impl Fn(&str, &dyn Fn(usize, u64, u64) -> Found)) {
     with! {
         "token bucket": TokenBucket::new(quota),
         "token bucket of two words": TokenBucket::new(odd),
-        "bucket that fills": TokenBucket::new(quota).initial(1),
         "meter": LeakyBucket::new(quota),
         "fixed window": FixedWindow::new(limit),
         "anchored window": FixedWindow::new(limit).anchored(),

@@ -128,6 +128,17 @@ fn take_up_to_reports_the_units_taken() {
         (&answers[2]["taken"], &answers[2]["verdict"]),
         (&0.into(), &"admit".into())
     );
+    // Half of the window is left, and all of the bucket, which is less.
+    let window = r#"{"algorithm":"fixed_window","limit":8,"period_ns":1000000}"#;
+    let set = format!(r#"{{"algorithm":"all","parts":[{window},{TOKENS}]}}"#);
+    let later = r#"{"t_ns":1000,"op":"take_up_to","n":9}"#;
+    let answers = decisions(&[&set, &take(2), &later.replace("1000", "500"), later]);
+    for answer in answers {
+        assert_eq!(
+            (&answer["taken"], &answer["verdict"]),
+            (&2.into(), &"admit".into())
+        );
+    }
 }
 
 #[test]
