@@ -70,10 +70,10 @@ macro_rules! with_gate {
 }
 
 /// What a request has of a limit. Those of a rate limit and of one on concurrency are of different types.
-pub(super) type Entry = Box<dyn Any + Send>;
+pub(super) type AnyEntry = Box<dyn Any + Send>;
 
 /// The entry of a limit, which is a new one at first.
-fn own<E: Default + Send + 'static>(entry: &mut Entry) -> &mut E {
+fn own<E: Default + Send + 'static>(entry: &mut AnyEntry) -> &mut E {
     if !entry.is::<E>() {
         *entry = Box::<E>::default();
     }
@@ -203,7 +203,7 @@ impl Active {
     pub(super) fn at<'a>(
         &'a self,
         key: &'a PolicyKey,
-        entry: &'a mut Entry,
+        entry: &'a mut AnyEntry,
     ) -> Box<dyn AtGate + 'a> {
         with_gate!(self, gate => Box::new(gate.at(key, own(entry))))
     }

@@ -8,7 +8,7 @@ use std::{
 use http::Response;
 use http_body::Body;
 
-use super::active::{Entry, Generation, MatchedLimits};
+use super::active::{AnyEntry, Generation, MatchedLimits};
 use super::build::{OpenStores, build};
 use super::environment::Environment;
 use super::report::Reloaded;
@@ -64,12 +64,12 @@ impl PolicyLimits {
 }
 
 impl Parts<MatchedLimits> for PolicyLimits {
-    type Entries = Vec<Entry>;
+    type Entries = Vec<AnyEntry>;
 
     fn with<T>(
         &self,
         key: &MatchedLimits,
-        entries: &mut Vec<Entry>,
+        entries: &mut Vec<AnyEntry>,
         run: impl FnOnce(&mut [GatePart<'_>]) -> T,
     ) -> T {
         entries.resize_with(key.limits.len(), || Box::new(()));
@@ -83,7 +83,7 @@ impl Parts<MatchedLimits> for PolicyLimits {
 }
 
 impl Gate<MatchedLimits> for AllOf<PolicyLimits> {
-    type Entry = AllEntry<Vec<Entry>>;
+    type Entry = AllEntry<Vec<AnyEntry>>;
 
     fn leave(&self, key: &MatchedLimits, entry: &mut Self::Entry) {
         self.at(key, entry).leave();
@@ -110,7 +110,7 @@ impl<B: Body> Exit<MatchedLimits, Response<B>> for AllOf<PolicyLimits> {
     type Response = Response<PermitBody<B>>;
 
     fn exit<E>(
-        entry: AllEntry<Vec<Entry>>,
+        entry: AllEntry<Vec<AnyEntry>>,
         result: Result<Response<B>, E>,
     ) -> Result<Self::Response, E> {
         let entries = entry.each.into_iter();

@@ -24,7 +24,7 @@ use std::{
 use test_support::random::Random;
 
 use self::judge::Judge;
-use self::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
+use self::scenario::{Fault, FleetOutcome, Mistake, SECOND, Scenario, Traffic};
 use super::batch::{Batch, Replies};
 use super::exchange::Limit;
 use super::machine::{Answer, Budget, StoreTime};
@@ -75,18 +75,18 @@ struct Fleet<'a> {
     now: u64,
     random: Random,
     judges: Vec<Judge>,
-    outcome: Outcome,
+    outcome: FleetOutcome,
 }
 
 impl Scenario {
-    fn run(&self) -> Outcome {
+    fn run(&self) -> FleetOutcome {
         let mut fleet = Fleet::new(self);
         fleet.run();
         fleet.outcome
     }
 
     /// Admitted per second of one key from the second `from` on, in thousandths of `rate`.
-    fn mean(&self, outcome: &Outcome, from: usize, rate: u64) -> u64 {
+    fn mean(&self, outcome: &FleetOutcome, from: usize, rate: u64) -> u64 {
         let seconds = &outcome.seconds[from..];
         seconds.iter().sum::<u64>() * 1_000 / (seconds.len() * self.keys) as u64 / rate
     }
@@ -108,9 +108,9 @@ impl<'a> Fleet<'a> {
             judges: (0..scenario.keys)
                 .map(|_| Judge::new(&scenario.shape))
                 .collect(),
-            outcome: Outcome {
+            outcome: FleetOutcome {
                 excess: i64::MIN,
-                ..Outcome::default()
+                ..FleetOutcome::default()
             },
         };
         for _ in 0..scenario.machines {

@@ -82,7 +82,7 @@ pub(super) enum Mistake {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct FleetOutcome {
     /// Reports of keys.
     pub(super) exchanges: u64,
     /// Keys of machines in use per interval.

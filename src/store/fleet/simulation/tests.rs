@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::random::Random;
 
 use super::super::shape::Shape;
-use super::scenario::{Fault, Mistake, Outcome, SECOND, Scenario, Traffic};
+use super::scenario::{Fault, FleetOutcome, Mistake, SECOND, Scenario, Traffic};
 use crate::algorithm::{Algorithm, FixedWindow, SlidingLog, TokenBucket};
 use crate::clock::Tick;
 use crate::quota::Quota;
@@ -155,7 +155,7 @@ fn hardly_a_request_below_the_limit_is_denied() {
     for (name, shape) in shapes() {
         for ahead in [false, true] {
             let run = scenario(&shape, ahead, 64, 500);
-            let Outcome {
+            let FleetOutcome {
                 denied,
                 failed,
                 admitted,
