@@ -20,13 +20,6 @@ impl StepResult for Decision {
     }
 }
 
-/// How much was taken.
-impl StepResult for u64 {
-    fn denied(&self) -> Option<bool> {
-        Some(*self == 0)
-    }
-}
-
 impl StepResult for Attempt {
     fn denied(&self) -> Option<bool> {
         self.decision.denied()

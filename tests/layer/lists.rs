@@ -96,7 +96,7 @@ async fn keys_can_be_listed() {
     assert_eq!(status("ann").await, StatusCode::FORBIDDEN);
 }
 
-/// A list that is never asked would block nobody, and nothing would show it.
+/// If the layer did not ask the list, every request would pass, and no error would say so.
 ///
 /// Shows promises 52, 193.
 #[tokio::test]
