@@ -103,7 +103,8 @@ pub trait Backend<K: ?Sized>: Send + Sync + 'static {
     }
 
     /// Decides on a request that has waited in line for the moment `at`, as of that moment, which may be over.
-    /// If it does not pass then, it passes as of a moment at most `late` after it: the verdict is that [wait](crate::Verdict::Wait).
+    /// If it does not pass then, it passes as of a moment at most `late` after it: the verdict is that
+    /// [wait](crate::Verdict::Wait).
     /// Otherwise it is denied, and may ask again when `retry_after` is over, counted from `at`.
     ///
     /// `None` if the decision needs I/O, or if the limit counts denials, as a line would hide most of them. Then a

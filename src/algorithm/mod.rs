@@ -281,8 +281,8 @@ pub trait Algorithm: Clone + fmt::Debug + Send + Sync + 'static {
     /// How long after `at` a request takes its cost, if others go before it: at least and at most. `None` if it never
     /// can.
     ///
-    /// Both are the same for buckets without steps, and for windows and logs if all costs are equal and fill the limit, as costs of 1
-    /// do. A request goes neither before the first nor after the second. Of an algorithm of your own, that holds if a
+    /// Both are the same for buckets without steps, and for windows and logs if all costs are equal and fill the
+    /// limit, as costs of 1 do. A request goes neither before the first nor after the second. Of an algorithm of your own, that holds if a
     /// request goes within a period of the one before it.
     ///
     /// ```

@@ -214,7 +214,8 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
     /// What is set before `and` applies to the limit that it is set on: its [`skip`](Self::skip),
     /// [`cost`](Self::cost), [`priority`](Self::priority) and [`shadow`](Self::shadow). What is set
     /// afterwards applies to all limits. Answers are those of this layer: `headers` and `respond` are set on it, and not on
-    /// `other`, which would not compile. [`headers`](Self::headers) state the strictest limit, or the one that denied. Each limit has a [`name`](Self::name), a
+    /// `other`, which would not compile. [`headers`](Self::headers) state the strictest limit, or the one that denied.
+    /// Each limit has a [`name`](Self::name), a
     /// [handle](crate::Handle::first) and counts of its own; those that have none are named by number,
     /// `default-1`, `default-2`.
     ///

@@ -91,8 +91,8 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         })
     }
 
-    /// Sets how long a call may take, by default 100 ms, or what is set for a `Redis`. Conflicts with other machines are retried
-    /// within it.
+    /// Sets how long a call may take, by default 100 ms, or what is set for a `Redis`. Conflicts with other
+    /// machines are retried within it.
     ///
     /// ```
     /// use std::time::Duration;

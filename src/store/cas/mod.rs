@@ -54,7 +54,8 @@
 //! value: windows, grids and logs together admit the larger limit, and buckets at most the larger burst and what the
 //! faster one refills. A refund of a cost c by a machine with the limit L, beside one with L' > L, may give back up to
 //! c (1 - L/L') too much. Another period, offset, number of cells or algorithm is another layout: together both admit at
-//! most the sum, and no key is denied because of the change. The layout of `Gcra` is the time of a unit. A reset concerns the layout of its limiter only.
+//! most the sum, and no key is denied because of the change. The layout of `Gcra` is the time of a unit. A reset
+//! concerns the layout of its limiter only.
 //!
 //! A key with a [quota of its own](crate::store::Quotas) has one value for all its quotas of one period.
 

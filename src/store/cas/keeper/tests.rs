@@ -8,7 +8,7 @@ use crate::store::{
         Loaded, MemoryStore, Value,
         swap::{Step, Swapping},
     },
-    tests::search,
+    tests::{search, take_event},
 };
 use crate::sync::{Mutex, lock};
 
@@ -171,11 +171,8 @@ impl Model {
         let mut all = Vec::new();
         let mut then = |event: Option<Event>, change: &dyn Fn(&mut State)| {
             let mut next = state.clone();
-            if let Some(event) = event {
-                let Some(place) = next.left.iter().position(|left| *left == event) else {
-                    return;
-                };
-                next.left.remove(place);
+            if !take_event(&mut next.left, event) {
+                return;
             }
             change(&mut next);
             next.settle();

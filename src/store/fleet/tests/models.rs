@@ -9,7 +9,8 @@ use super::super::exchange::{Limit, Record};
 use super::super::machine::{Answer, Budget, StoreTime};
 use super::super::shape::{Level, Shape, ShapePart};
 use crate::clock::Tick;
-use crate::store::{cas::Program, tests::search};
+use crate::store::cas::Program;
+use crate::store::tests::{search, take_event};
 
 use Event::*;
 
@@ -130,11 +131,8 @@ impl Model {
         let mut all = Vec::new();
         let mut then = |event: Option<Event>, change: &dyn Fn(&mut State)| {
             let mut next = state.clone();
-            if let Some(event) = event {
-                let Some(left) = next.left.iter().position(|left| *left == event) else {
-                    return;
-                };
-                next.left.remove(left);
+            if !take_event(&mut next.left, event) {
+                return;
             }
             change(&mut next);
             next.wire.sort();
