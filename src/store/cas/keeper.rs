@@ -23,6 +23,8 @@ use crate::store::{
 const LINGER: Duration = Duration::from_secs(1);
 /// How soon the store is asked again while requests wait for permits of other machines: at first, and at last.
 const POLL: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
+/// How often a machine whose requests have room looks whether others wait, while requests come.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The permits of a key on this machine.
 pub(crate) trait LeaseHolder: Send + Sync + 'static {
@@ -115,6 +117,7 @@ impl<S: CasStore> Leases<S> {
             known: None,
             sent: Vec::new(),
             written_at: None,
+            seen_at: None,
             next_turn: None,
             begun: Tick::ZERO,
             is_open: false,
@@ -135,6 +138,8 @@ struct Keeper<S: CasStore, H: LeaseHolder> {
     sent: Vec<Sent<Done>>,
     /// When this machine has last told the store what it holds.
     written_at: Option<Tick>,
+    /// When it has last learned what the others hold and want.
+    seen_at: Option<Tick>,
     /// When another machine has its turn, if machines wait.
     next_turn: Option<Tick>,
     /// When the present round has begun.
@@ -161,8 +166,7 @@ impl<S: CasStore, H: LeaseHolder> Keeper<S, H> {
             let pause = match self.round().await {
                 Ok(plan) if plan.waits() => {
                     // What other machines release is shared out soon after.
-                    let is_same = plan.holds == held;
-                    poll = if is_same {
+                    poll = if plan.holds == held {
                         (poll * 2).min(POLL[1])
                     } else {
                         POLL[0]
@@ -262,24 +266,23 @@ impl<S: CasStore, H: LeaseHolder> OnKey for Keeper<S, H> {
         let (now, known) = (held.now, held.has_value.then_some(&held.record.state));
         let known = known.map_or_else(|| Some(Holdings::default()), |it| Holdings::from_bytes(it));
         let known = known.ok_or_else(|| damaged(S::NAME))?;
-        let (view, own, at) = (
-            known.view(machine, now),
-            known.of(machine, now),
-            held.asked_at,
-        );
+        let (view, at) = (known.view(machine, now), held.asked_at);
         self.next_turn = view.until_next_turn().map(|until| at.plus(until));
         let plan = self.holder.plan(&view, is_current);
-        let others = view.others;
+        let begun = self.begun;
+        let is_over = |since: Option<Tick>, time| since.is_none_or(|at| begun >= at.plus(time));
         // The store is told again what this machine holds.
-        let is_old = self
-            .written_at
-            .is_none_or(|last| self.begun >= last.plus(life / 3));
-        let renews = is_old && plan.wants > 0;
-        // Others may have released permits since: a denial is confirmed by a read. A renewal finds out whether the
-        // clock of the store was set.
-        let needs_read = !is_current && (plan.waits() || renews);
+        let renews = plan.wants > 0 && is_over(self.written_at, life / 3);
+        let is_stale = plan.holds > 0 && is_over(self.seen_at, LOOK);
+        // Others may have released permits since: a denial is confirmed by a read. Others may wait for what goes from
+        // one request here to the next. A renewal finds out whether the clock of the store was set.
+        let needs_read = !is_current && (plan.waits() || renews || is_stale);
         self.needs_no_read = !needs_read;
+        let own = known.of(machine, now);
         let is_written = !needs_read && (self.is_open || renews || is_due(own, &plan));
+        if is_current || is_written {
+            self.seen_at = Some(at);
+        }
         let record = is_written.then(|| {
             let own = Holding {
                 machine,
@@ -294,7 +297,7 @@ impl<S: CasStore, H: LeaseHolder> OnKey for Keeper<S, H> {
         let written_at = is_written.then_some(at);
         let done = Done {
             plan,
-            others,
+            others: view.others,
             written_at,
         };
         Ok((record, done))

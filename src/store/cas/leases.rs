@@ -106,16 +106,13 @@ impl LeaseView {
 impl Holdings {
     /// What `machine` sees at `now`.
     pub(super) fn view(&self, machine: u64, now: Tick) -> LeaseView {
-        let others: Vec<_> = self
-            .live(now)
-            .filter(|lease| lease.machine != machine)
-            .collect();
+        let is_other = |lease: &Holding| lease.machine != machine;
+        let others: Vec<_> = self.live(now).filter(is_other).collect();
         let waits = others.iter().any(|lease| lease.wants > lease.holds);
         let wants = others.iter().filter(|_| waits);
+        let add = |sum: u64, lease: &Holding| sum.saturating_add(lease.holds);
         LeaseView {
-            others: others
-                .iter()
-                .fold(0, |sum, lease| sum.saturating_add(lease.holds)),
+            others: others.iter().fold(0, add),
             machine,
             wants: wants.map(|lease| (lease.wants, lease.machine)).collect(),
             now,

@@ -429,17 +429,15 @@ async fn served_in<const N: usize>(time: Duration, callers: usize) -> [u64; N] {
 /// Shows promise 365.
 #[tokio::test(start_paused = true)]
 async fn machines_have_the_only_permit_in_turn() {
+    // No request waits on the machine that has it.
+    let served = served_in::<2>(3 * SECOND, 1).await;
+    assert!(served.iter().all(|served| *served >= 80), "{served:?}");
     let served = served_in::<3>(60 * SECOND, 4).await;
     // 6,000 would be served by one machine.
     assert!(
         served.iter().all(|served| (1_500..=2_300).contains(served)),
         "{served:?}"
     );
-}
-
-/// Shows promise 365.
-#[tokio::test(start_paused = true)]
-async fn each_of_64_machines_has_the_only_permit_within_ten_seconds() {
     let served = served_in::<64>(10 * SECOND, 1).await;
     assert!(served.iter().all(|served| *served > 0), "{served:?}");
 }
