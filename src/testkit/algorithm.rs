@@ -1,5 +1,6 @@
 //! The laws in the documentation of `algorithm`, in random traces.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::future::Future;
 use std::pin::pin;
@@ -71,7 +72,9 @@ pub fn check_algorithm<A: Algorithm>(
 /// Checks that a table decides by the algorithm.
 fn in_table<A: Algorithm>(algorithm: &A, seed: u64) -> Result<(), String> {
     let clock = ManualClock::new();
-    let table = Local::new(algorithm.clone()).with_clock(clock.clone());
+    let table = Local::new(algorithm.clone())
+        .capacity(16)
+        .with_clock(clock.clone());
     let pass = async |span| {
         clock.advance(span);
         Some(clock.now())
@@ -262,9 +265,11 @@ impl<'a, A: Algorithm> Case<'a, A> {
 
     /// The cost admitted and kept in any interval stays within the promise.
     fn broken_interval(&self, most: impl Fn(u64, u64) -> u64) -> Fault {
-        let kept = self.kept.iter().map(|kept| (kept.passes_at, kept.cost));
-        let mut kept: Vec<_> = kept.collect();
-        kept.sort_unstable();
+        let mut sums = BTreeMap::new();
+        for kept in &self.kept {
+            *sums.entry(kept.passes_at).or_insert(0) += kept.cost;
+        }
+        let kept: Vec<_> = sums.into_iter().collect();
         kept.iter().enumerate().find_map(|(first, (start, _))| {
             let (mut sum, mut bound) = (0, 0);
             kept[first..].iter().find_map(|(end, cost)| {

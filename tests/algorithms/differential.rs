@@ -165,7 +165,9 @@ fn difference(mut naive: Naive, seed: u64, more: u64) -> Result<(), String> {
         }
         _ => random.log_uniform(60),
     }));
-    let table = Local::new(all(&naive)).with_clock(clock.clone());
+    let table = Local::new(all(&naive))
+        .capacity(16)
+        .with_clock(clock.clone());
     table.charge("a", more);
     let pass = async |span| {
         clock.advance(span);

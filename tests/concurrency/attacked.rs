@@ -7,6 +7,8 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::concurrency::{Adaptive, Aimd, ConcurrencyLimitLayer, Gradient2};
 use tower_throttle::{AsError, Global};
 
+use crate::random::Random;
+
 const MS: Duration = Duration::from_millis(1);
 
 /// What a request does at the service, which has no bottleneck.
@@ -29,27 +31,22 @@ async fn serve(job: Job) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Whether something happens of which there are `per_100_000`.
-fn happens(random: &mut u64, per_100_000: u32) -> bool {
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    (*random >> 16) % 100_000 < per_100_000.into()
-}
-
 /// Of others' requests, 200 per second of `ms` each, how many per thousand are served, from the tenth second to the
 /// sixtieth, while a client adds `more` jobs per 100 of them.
-async fn served(limit: ConcurrencyLimitLayer<Global>, ms: u32, (more, job): (u32, Job)) -> usize {
+async fn served(limit: ConcurrencyLimitLayer<Global>, ms: u32, (more, job): (u64, Job)) -> usize {
     let service = limit.release_at_response().respond(AsError);
     let service = service.layer(service_fn(serve));
-    let (start, mut calls, mut random) = (Instant::now(), Vec::new(), 0x2545_f491_4f6c_dd1d);
+    let (start, mut calls, mut random) = (Instant::now(), Vec::new(), Random::new(1));
     for at in 0..60_000 {
-        sleep_until(start + MS * at).await;
-        if happens(&mut random, 20_000) {
+        let (is_usual, is_attack) = (random.below(5) == 0, random.below(500) < more);
+        if is_usual || is_attack {
+            sleep_until(start + MS * at).await;
+        }
+        if is_usual {
             let call = tokio::spawn(service.clone().oneshot(Job::Usual(ms)));
             calls.extend((at >= 10_000).then_some(call));
         }
-        if happens(&mut random, 200 * more) {
+        if is_attack {
             tokio::spawn(service.clone().oneshot(job));
         }
     }
@@ -61,7 +58,7 @@ async fn served(limit: ConcurrencyLimitLayer<Global>, ms: u32, (more, job): (u32
 }
 
 /// A client adds so many jobs per 100 requests of the others.
-const ATTACKS: [(u32, Job); 4] = [
+const ATTACKS: [(u64, Job); 4] = [
     (4, Job::Stuck),
     (40, Job::Stuck),
     (12, Job::Slow),
@@ -69,7 +66,7 @@ const ATTACKS: [(u32, Job); 4] = [
 ];
 
 /// Whether the others are served nearly as by a fixed limit of 200, with 2 and with 20 of them in flight.
-async fn withstands<A: Adaptive>(algorithm: impl Fn() -> A, attack: (u32, Job)) -> bool {
+async fn withstands<A: Adaptive>(algorithm: impl Fn() -> A, attack: (u64, Job)) -> bool {
     let mut withstands = true;
     for ms in [10, 100] {
         let fixed = served(ConcurrencyLimitLayer::new(Global, 200), ms, attack).await;

@@ -331,7 +331,9 @@ async fn agree<A: Algorithm>(algorithm: A, exact: u64, seed: u64, mistake: Mista
     let random = &mut Random::new(seed);
     let (settings, dearest) = Settings::random(random, exact);
     let (panics, clock) = (random.below(2) == 1, Faulty::default());
-    let local = Local::new(algorithm.clone()).with_clock(clock.clone());
+    let local = Local::new(algorithm.clone())
+        .capacity(1)
+        .with_clock(clock.clone());
     let layer = RateLimitLayer::new(|_: &Job| (), local)
         .queue(settings.most)
         .max_wait(Duration::from_nanos(settings.longest))
