@@ -84,6 +84,9 @@ impl<S: CasStore, A: Algorithm> Calls<S, A> {
 /// The places of calls, each with those on the same key that come next and repeat it.
 #[cfg(feature = "redis")]
 fn runs<A>(calls: &[Waiting<A>]) -> Vec<Vec<usize>> {
+    if calls.len() == 1 {
+        return vec![vec![0]];
+    }
     let mut runs: Vec<Vec<usize>> = Vec::with_capacity(calls.len());
     let mut last = HashMap::<&str, usize, Seeded>::default();
     for (place, Waiting { key, call, .. }) in calls.iter().enumerate() {

@@ -23,7 +23,7 @@ const MAX_NUMBERS: u64 = 4_000;
 pub(super) const TAKE: i64 = 1;
 pub(super) const PEEK: i64 = 2;
 /// How many numbers a reply has of each limit.
-const FIGURES: usize = 6;
+const FIGURES: usize = 5;
 
 /// The limits that a script decides.
 #[derive(Clone, Debug)]
@@ -92,10 +92,9 @@ impl Kernels {
         let told = |is_admitted| {
             let figures = self.limits.iter().zip(reply.chunks_exact(FIGURES));
             let decisions = figures.enumerate().map(|(policy, (limit, figures))| {
-                let [left, retry, reset, turn] =
-                    std::array::from_fn(|place| u64::try_from(figures[place + 2]).ok());
-                let nanos = |us: Option<u64>| us.map(|us| us.saturating_mul(1_000));
-                let (verdict, retry) = match (nanos(retry), nanos(turn)) {
+                let [left, retry, reset] = [figures[2], figures[3], figures[4]];
+                let nanos = |us: i64| u64::try_from(us).ok().map(|us| us.saturating_mul(1_000));
+                let (verdict, retry) = match (nanos(retry), nanos(left.wrapping_neg())) {
                     (_, Some(turn @ 1..)) if is_admitted && number == TAKE => {
                         (Verdict::Wait(Duration::from_nanos(turn)), None)
                     }
@@ -104,7 +103,7 @@ impl Kernels {
                     (retry, _) => (Verdict::Deny, retry),
                 };
                 let reset = nanos(reset).unwrap_or(0);
-                let left = left.unwrap_or(0);
+                let left = u64::try_from(left).unwrap_or(0);
                 let mut decision = Decision::new(verdict, units_of(limit), left, retry, reset);
                 decision.policy = policy;
                 decision

@@ -162,8 +162,8 @@ pub(super) fn numbers(reply: Value) -> Result<Vec<i64>, StoreError> {
     let Value::BulkString(bytes) = reply else {
         return Err(unexpected());
     };
-    let numbers = bytes.chunks(8).map(|number| number.first_chunk());
-    let numbers = numbers.map(|number| number.map(|bytes| i64::from_le_bytes(*bytes)));
+    let numbers = bytes.chunks(8);
+    let numbers = numbers.map(|number| Some(i64::from_le_bytes(*number.first_chunk()?)));
     numbers.collect::<Option<_>>().ok_or_else(unexpected)
 }
 

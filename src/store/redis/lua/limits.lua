@@ -5,10 +5,10 @@
 -- ARGV: how often each call is made, as packed doubles, or nothing if that is once. Then packed doubles of each call, or
 --   of all if they are alike: the operation, then of each limit twelve: its kind, the `cost`, when a cost that is given
 --   back was `taken`, and its settings.
--- Reply: packed integers, of each limit of each call six: the time of its key; how often the call was admitted; and what
---   holds after that: the units that are left; the time until there is room for the cost, 0 if there is, or -1 if that is
---   never; the time until all is left; and the time until the turn of a cost that has booked one. Or all are one negative
---   number: the value cannot be read.
+-- Reply: packed integers, of each limit of each call five: the time of its key; how often the call was admitted; and what
+--   holds after that: the units that are left, or negative the time until the turn of a cost that has booked one; the time
+--   until there is room for the cost, 0 if there is, or -1 if that is never; and the time until all is left. Or all are one
+--   negative number: the value cannot be read.
 --
 -- A value is packed integers of seven bytes: the time of the last write; the moment until which the key is kept at least;
 -- what is used of each limit, in units and as of that write; and, if it is ahead, how far the time of the key is ahead of
@@ -170,7 +170,7 @@ for index = 1, #keys do
     end
 
     if failure then
-        replies[#replies + 1] = rep(pack('<i8', failure), 6 * #limits)
+        replies[#replies + 1] = rep(pack('<i8', failure), 5 * #limits)
     else
         for part = 1, op == REFUND and #limits or 0 do
             local limit = limits[part]
@@ -250,7 +250,7 @@ for index = 1, #keys do
         for part = 1, #limits do
             local limit = limits[part]
             local at, cost, own = limit.at, limit.cost, limit.own
-            local left, retry, reset, turn, keeps = 0, 0, 0, 0, 0
+            local left, retry, reset, keeps = 0, 0, 0, 0
             if limit.rate then
                 local units, part = state[at + 1], state[at + 2]
                 local over, wanted = units - limit.limit, units + cost
@@ -259,8 +259,7 @@ for index = 1, #keys do
                     retry = limit.most < 0 and -1
                         or span_of(limit, min(wanted, MAX_INT) - limit.most, part - limit.most_part)
                 end
-                if over > 0 or over == 0 and part > 0 then turn = span_of(limit, over, part) end
-                if over < 0 then left = part > 0 and -over - 1 or -over end
+                if over < 0 then left = part > 0 and -over - 1 or -over else left = -span_of(limit, over, part) end
                 keeps = reset + limit.kept
                 -- What a larger limit has used more goes when it would have gone.
                 if over > 0 and value and limit.kept == 0 then
@@ -307,7 +306,7 @@ for index = 1, #keys do
                 -- A window that is open stays open, whatever is given back.
                 if limit.anchored and state[at + 1] >= 0 then keeps = state[at + 1] + limit.length - now end
             end
-            replies[#replies + 1] = pack('<i8i8i8i8i8i8', now, taken, left, retry, reset, turn)
+            replies[#replies + 1] = pack('<i8i8i8i8i8', now, taken, left, retry, reset)
             if keeps > kept then kept = keeps end
         end
         -- The time of a key that was set back would begin there again with each denial, if that were not written.
