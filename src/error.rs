@@ -66,11 +66,11 @@ impl Error for ConfigError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     message: String,
-    kind: Kind,
+    kind: ErrorKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Transient,
     /// Transient: the call was not sent, because others failed or too many are queued.
     #[cfg(feature = "cas")]
@@ -97,9 +97,9 @@ impl StoreError {
         Self {
             message: message.into(),
             kind: if transient {
-                Kind::Transient
+                ErrorKind::Transient
             } else {
-                Kind::Permanent
+                ErrorKind::Permanent
             },
         }
     }
@@ -109,7 +109,7 @@ impl StoreError {
     pub(crate) const fn not_sent(message: String) -> Self {
         Self {
             message,
-            kind: Kind::NotSent,
+            kind: ErrorKind::NotSent,
         }
     }
 
@@ -118,22 +118,22 @@ impl StoreError {
     pub(crate) const fn of_key(message: String) -> Self {
         Self {
             message,
-            kind: Kind::OfKey,
+            kind: ErrorKind::OfKey,
         }
     }
 
     /// Whether the call was not sent.
     #[cfg(feature = "cas")]
     pub(crate) fn is_not_sent(&self) -> bool {
-        self.kind == Kind::NotSent
+        self.kind == ErrorKind::NotSent
     }
 
     /// Whether a later retry may succeed without an operator fixing anything.
     pub const fn is_transient(&self) -> bool {
         match self.kind {
-            Kind::Transient => true,
+            ErrorKind::Transient => true,
             #[cfg(feature = "cas")]
-            Kind::NotSent => true,
+            ErrorKind::NotSent => true,
             _ => false,
         }
     }

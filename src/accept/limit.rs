@@ -3,7 +3,7 @@
 use std::{hash::Hash, net::IpAddr, sync::Arc};
 
 use super::connection::{Connection, ConnectionPermit};
-use super::refused::{Full, Refused};
+use super::refused::{Reason, Refused};
 use super::signals::{ConnectionCounts, Signals};
 use crate::algorithm::TokenBucket;
 use crate::concurrency::{IntoLimit, Permits, permit::Permit};
@@ -124,17 +124,17 @@ impl ConnectionLimit {
     fn take(&self, address: IpAddr) -> Result<(Option<Permit>, Option<Permit>), Refused> {
         let is_excepted = |networks: &Watched<Networks>| networks.get().contains(address);
         let of_all = match &self.total {
-            Some(total) => Some(take(total, &()).ok_or(Refused(Full::Total))?),
+            Some(total) => Some(take(total, &()).ok_or(Refused(Reason::Total))?),
             None => None,
         };
         if self.except.as_ref().is_some_and(is_excepted) {
             return Ok((None, of_all));
         }
         let client = ClientIp::peer().key(address);
-        let of_client = take(&self.open, &client).ok_or(Refused(Full::Open))?;
+        let of_client = take(&self.open, &client).ok_or(Refused(Reason::Open))?;
         // Last: a permit is given back if a later limit refuses, and a token is not.
         match &self.rate {
-            Some(rate) if rate.check(&client, 1).is_denied() => Err(Refused(Full::Rate)),
+            Some(rate) if rate.check(&client, 1).is_denied() => Err(Refused(Reason::Rate)),
             _ => Ok((Some(of_client), of_all)),
         }
     }

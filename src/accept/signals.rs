@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::refused::{Full, Refused};
+use super::refused::{Reason, Refused};
 use crate::telemetry::{as_text, log, measure};
 
 /// How many connections had each outcome since the limit was made, and how many are open.
@@ -68,9 +68,9 @@ impl Signals {
     pub(super) fn refused(&self, refused: Refused) {
         self.counts[2].fetch_add(1, Ordering::Relaxed);
         self.measure(match refused.0 {
-            Full::Open => "refused_open",
-            Full::Total => "refused_total",
-            Full::Rate => "refused_rate",
+            Reason::Open => "refused_open",
+            Reason::Total => "refused_total",
+            Reason::Rate => "refused_rate",
         });
         log!(
             debug,

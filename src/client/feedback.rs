@@ -146,8 +146,10 @@ fn seconds(text: &str) -> Option<u64> {
     Some(number(whole)?.saturating_add(more))
 }
 
+/// One that is too large is the largest.
 fn number(text: &str) -> Option<u64> {
-    text.parse().ok()
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
     /// Asks a limit that requests wait for, or may wait for.
     fn enter(&mut self, entering: &mut Entering<'_>) -> Entered {
         let ask = entering.ask;
-        if self.rate.at_once && !ask.shadow {
+        if !ask.shadow {
             if let Some(entered) = self.enter_line(entering) {
                 return entered;
             }
@@ -173,14 +173,19 @@ impl<K: Hash + Clone + Send + 'static, L: Backend<K>> AtRate<'_, K, L> {
             Verdict::Admit => return self.admit(&decision, entering),
             _ if ask.shadow => {
                 let took = !decision.is_denied();
-                // Turns in a line are not booked.
-                let has_line = self.rate.at_once && !(self.rate.queues)(&state.backend);
-                let in_line = has_line && self.rate.may_wait(ask);
+                // In its line it would wait, unless it was a turn of a bucket that would come too late: that can be
+                // booked before it has come.
+                let in_line = self.rate.at_once && self.rate.may_wait(ask);
                 let left = entering.until.since(queue::now());
                 let longest = self.rate.line.longest().min(left);
-                let wait = decision
-                    .retry_after
-                    .filter(|wait| in_line && *wait <= longest);
+                let looked = state.backend.current_decision(self.key, ask.weight.cost);
+                let wait = looked.filter(|_| in_line).and_then(|looked| {
+                    let books = looked.policy == decision.policy;
+                    let is_late = books && looked.retry_after > decision.retry_after;
+                    looked
+                        .retry_after
+                        .filter(|wait| !is_late && *wait <= longest)
+                });
                 decision.verdict = wait.map_or(decision.verdict, Verdict::Wait);
                 let (waits, denied) = (decision.wait(), RateLimited::new(decision));
                 let event = waits.map_or(Event::Denied(&denied), |_| Event::Waits(waits));

@@ -236,8 +236,13 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
         other: LimitLayer<T, H>,
     ) -> LimitLayer<AndKeys<K, T>, AllOf<(G, H)>, R> {
         let (first, second) = (self.options, other.options);
+        let gate = AllOf::of_both(self.gate, other.gate);
+        let (a, b) = &*gate.state().backend;
         LimitLayer {
-            keys: AndKeys::new((self.keys, first), (other.keys, second)),
+            keys: AndKeys {
+                first: (self.keys, first, a.state().without_backend()),
+                second: (other.keys, second, b.state().without_backend()),
+            },
             respond: self.respond,
             options: LayerOptions {
                 shadow: false,
@@ -250,10 +255,7 @@ impl<K, G: Limiting, R> LimitLayer<K, G, R> {
                 },
             },
             seats: self.seats.or(other.seats),
-            gate: Arc::new(AllOf::of_both(
-                Arc::unwrap_or_clone(self.gate),
-                Arc::unwrap_or_clone(other.gate),
-            )),
+            gate: Arc::new(gate),
         }
     }
 }
@@ -330,7 +332,7 @@ impl<K, L: Send + Sync + 'static, R> RateLimitLayer<K, L, R> {
         let what = "`queue` for a limit without turns that counts denials or does not decide in this process";
         let instead = "use a `LeakyBucket`, `TokenBucket` or `WarmUp`, or leave it out";
         let error = || ConfigError::unsupported(what, instead);
-        expect_valid(self.gate().can_queue().then_some(()).ok_or_else(error));
+        expect_valid(self.gate().can_queue.then_some(()).ok_or_else(error));
         self.with_gate(|rate| rate.line.queue = most)
     }
 

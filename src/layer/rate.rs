@@ -14,8 +14,8 @@ pub struct Rate<L> {
     pub(crate) line: LineOptions,
     /// Whether the limit decides in this process.
     pub(super) at_once: bool,
-    /// Whether requests can book turns in it, by what its algorithm is now.
-    pub(super) queues: fn(&L) -> bool,
+    /// Whether requests can wait for it.
+    pub(crate) can_queue: bool,
     /// What a request costs may be said while it is served.
     pub(super) shares_cost: bool,
     /// How many percent longer than it has to a denied client is told to wait at most.
@@ -24,13 +24,14 @@ pub struct Rate<L> {
 
 impl<L> Rate<L> {
     pub(crate) fn new<T: IntoBackend<Backend = L>>(backend: L) -> Self {
-        Self::of(T::decides_at_once(&backend), T::queues, backend)
+        let at_once = T::decides_at_once(&backend);
+        Self::of(at_once, at_once || T::queues(&backend), backend)
     }
 
-    pub(crate) fn of(at_once: bool, queues: fn(&L) -> bool, backend: L) -> Self {
+    pub(crate) fn of(at_once: bool, can_queue: bool, backend: L) -> Self {
         Self {
             at_once,
-            queues,
+            can_queue,
             state: Arc::new(State::new(backend)),
             on_store_error: OnStoreError::default(),
             line: LineOptions::default(),
@@ -42,10 +43,6 @@ impl<L> Rate<L> {
     /// Whether requests wait in a line of this process.
     pub(super) fn has_line(&self) -> bool {
         self.at_once && self.line.queue > 0
-    }
-
-    pub(super) fn can_queue(&self) -> bool {
-        self.at_once || (self.queues)(&self.state.backend)
     }
 
     pub(super) fn may_wait(&self, ask: Ask) -> bool {

@@ -21,7 +21,7 @@ use crate::respond::{Event, Protocol, Respond, ResponseHooks};
 // The compiler shows the first line below when a method of `Service` is missing.
 #[derive(Clone)]
 #[rustfmt::skip]
-pub struct Limit<S, K, G, R> { // the service is `Clone`, its body `Default`; not HTTP: `.respond(AsError)`, `.map_err(BoxError::from)`
+pub struct Limit<S, K, G, R> { // `Clone`, `Default` body; not HTTP: `.respond(AsError)`, `.release_at_response()`, a `BoxError`
     pub(super) inner: S,
     /// The seat that `poll_ready` has taken.
     pub(super) seat: SeatAcquire,

@@ -61,17 +61,22 @@ impl<L> State<L> {
 
     /// The same limit under another name.
     #[track_caller]
-    pub(crate) fn renamed(&self, name: &str, backend: Arc<L>) -> Self {
+    pub(crate) fn renamed<T>(&self, name: &str, backend: Arc<T>) -> State<T> {
         assert!(
             !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~')),
             "name: {name:?} is not allowed; give printable ASCII"
         );
-        Self {
+        State {
             backend,
             shared: Arc::clone(&self.shared),
             name: name.into(),
             policies: Swap::default(),
         }
+    }
+
+    /// What counts and reports under this name.
+    pub(super) fn without_backend(&self) -> Arc<State<()>> {
+        Arc::new(self.renamed(&self.name, Arc::new(())))
     }
 
     /// The limits of a key as its client is told them.
@@ -174,32 +179,5 @@ impl<L> Deref for State<L> {
     #[inline]
     fn deref(&self) -> &Shared {
         &self.shared
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decision::{Decision, Verdict};
-    use crate::quota::Quota;
-
-    fn names(cache: &State<()>, version: u64, limit: u64) -> Vec<String> {
-        let policies = cache.policies(version, &|name| {
-            Policies::new(name, &[Quota::per_second(limit)])
-        });
-        let decision = Decision::new(Verdict::Admit, limit, limit, None, 0);
-        let policy = policies.of(&decision).expect("one limit");
-        let limit = policy.quota.map_or(0, |quota| quota.limit());
-        vec![format!("{} {limit}", policy.name)]
-    }
-
-    #[test]
-    fn policies_are_rebuilt_only_after_a_change() {
-        let cache = State::new(()).renamed("search", Arc::new(()));
-        assert_eq!(names(&cache, 0, 1), ["search 1"]);
-        assert_eq!(names(&cache, 0, 2), ["search 1"], "not asked again");
-        assert_eq!(names(&cache, 1, 3), ["search 3"]);
-        assert_eq!(names(&cache, 1, 4), ["search 3"]);
-        assert_eq!(names(&cache, 2, 5), ["search 5"]);
     }
 }

@@ -12,7 +12,7 @@ use crate::decision::Decision;
 use crate::denied::LastDenial;
 use crate::error::{ConfigError, expect_valid};
 use crate::quota::Quota;
-use crate::saved::{Kind, Reading, SaveState, Writing, read_checked};
+use crate::saved::{Reading, SaveState, SavedKind, Writing, read_checked};
 use crate::sync::{Mutex, MutexGuard, lock, lock_busy};
 
 /// One limit without a key: for a sampler, a job, or the calls of a client.
@@ -213,13 +213,13 @@ impl<A: Algorithm, C: Clock> SaveState for Limiter<A, C> {
             let held = lock(&self.held);
             (held.algorithm.clone(), held.state.clone())
         };
-        let mut out = Writing::limit(Kind::Limiter, &algorithm, &self.clock)?;
+        let mut out = Writing::limit(SavedKind::Limiter, &algorithm, &self.clock)?;
         out.state(&algorithm, &state)?;
         out.finish(writer)
     }
 
     fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
-        let bytes = read_checked(Kind::Limiter, reader)?;
+        let bytes = read_checked(SavedKind::Limiter, reader)?;
         let mut reading = Reading(&bytes);
         let mut held = self.lock_to_change();
         let saved = reading.limit(&held.algorithm, &self.clock)?;

@@ -11,7 +11,7 @@ use crate::quota::{MONTH, Quota};
 
 /// A limit that a text can name. Its options are the settings of the algorithm, and those of the line.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct AlgorithmKind {
     pub(super) name: &'static str,
     pub(super) make: Make,
 }
@@ -24,16 +24,19 @@ pub(super) enum Make {
     Concurrency,
 }
 
-const fn kind(name: &'static str, make: fn(Quota) -> Result<AnyAlgorithm, ConfigError>) -> Kind {
+const fn kind(
+    name: &'static str,
+    make: fn(Quota) -> Result<AnyAlgorithm, ConfigError>,
+) -> AlgorithmKind {
     let make = Make::Algorithm(make);
-    Kind { name, make }
+    AlgorithmKind { name, make }
 }
 
 fn any(algorithm: impl IntoAlgorithm) -> AnyAlgorithm {
     AnyAlgorithm::new(algorithm)
 }
 
-pub(super) static KINDS: [Kind; 10] = [
+pub(super) static KINDS: [AlgorithmKind; 10] = [
     kind("token_bucket", |quota| Ok(any(TokenBucket::new(quota)))),
     kind("leaky_bucket", |quota| Ok(any(LeakyBucket::new(quota)))),
     kind("fixed_window", |quota| Ok(any(FixedWindow::new(quota)))),
@@ -45,7 +48,7 @@ pub(super) static KINDS: [Kind; 10] = [
     }),
     kind("lockout", |quota| Ok(any(Lockout::new(quota)))),
     kind("gcra", gcra),
-    Kind {
+    AlgorithmKind {
         name: "concurrency",
         make: Make::Concurrency,
     },
@@ -65,11 +68,11 @@ fn gcra(_: Quota) -> Result<AnyAlgorithm, ConfigError> {
 }
 
 /// A fixed window that follows the calendar. A text calls it `fixed_window`.
-pub(super) static CALENDAR: Kind = kind("calendar_window", |quota| {
+pub(super) static CALENDAR: AlgorithmKind = kind("calendar_window", |quota| {
     CalendarWindow::new(quota, "UTC").map(AnyAlgorithm::new)
 });
 
-impl Kind {
+impl AlgorithmKind {
     /// The kind of a limit of this name, period and options. A fixed window of a month, or one that has a time
     /// zone or an anchor, follows the calendar.
     pub(super) fn of<'a>(

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::kinds::{Kind, Make};
+use super::kinds::{AlgorithmKind, Make};
 use super::term::{Term, Units};
 use crate::algorithm::{Setting, Takes, zone_number};
 use crate::error::ConfigError;
@@ -44,13 +44,13 @@ fn term(text: &str) -> Result<Term, ConfigError> {
     let mut all = text.split(';').map(str::trim);
     let (head, parts) = (all.next().unwrap_or_default(), || all.clone());
     let (name, amount) = head.split_once(char::is_whitespace).unwrap_or((head, ""));
-    let Some(kind) = Kind::named(name) else {
+    let Some(kind) = AlgorithmKind::named(name) else {
         return Err(unknown_algorithm(text, name));
     };
     let amount = amount_of(kind, text, amount.trim())?;
     let given = parts().map(|part| part.split('=').next().unwrap_or_default().trim());
     let name_of_text = kind.name;
-    let kind = Kind::of(name, amount.period(), given).unwrap_or(kind);
+    let kind = AlgorithmKind::of(name, amount.period(), given).unwrap_or(kind);
     let known = kind.options()?;
     let mut seen = Vec::new();
     let mut options = Vec::new();
@@ -84,7 +84,7 @@ fn term(text: &str) -> Result<Term, ConfigError> {
     Ok(term)
 }
 
-fn amount_of(kind: &Kind, text: &str, amount: &str) -> Result<Units, ConfigError> {
+fn amount_of(kind: &AlgorithmKind, text: &str, amount: &str) -> Result<Units, ConfigError> {
     let form = match kind.make {
         Make::Algorithm(_) if amount.contains('/') => return amount.parse().map(Units::Rate),
         Make::Concurrency if is_number(amount) => {
@@ -100,7 +100,7 @@ fn amount_of(kind: &Kind, text: &str, amount: &str) -> Result<Units, ConfigError
 }
 
 fn option_of(
-    kind: &Kind,
+    kind: &AlgorithmKind,
     known: &[&'static Setting],
     text: &str,
     name: &str,
@@ -164,11 +164,14 @@ fn time(name: &'static str, text: &str, value: &str) -> Result<u64, ConfigError>
 }
 
 fn unknown_algorithm(text: &str, name: &str) -> ConfigError {
-    let names = Kind::names().collect::<Vec<_>>().join(", ");
+    let names = AlgorithmKind::names().collect::<Vec<_>>().join(", ");
     let found = if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         "there is none".to_owned()
     } else {
-        format!("found {name:?}{}", did_you_mean(name, Kind::names()))
+        format!(
+            "found {name:?}{}",
+            did_you_mean(name, AlgorithmKind::names())
+        )
     };
     wrong(text, format!("an algorithm ({names}) first, {found}"))
 }

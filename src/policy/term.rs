@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::kinds::{Kind, Make};
+use super::kinds::{AlgorithmKind, Make};
 use crate::algorithm::{Algorithm, AnyAlgorithm, MAX_WAIT, QUEUE, Setting, Takes, set, zone_name};
 use crate::error::ConfigError;
 use crate::quota::{Quota, in_largest_unit};
@@ -10,7 +10,7 @@ use crate::quota::{Quota, in_largest_unit};
 /// One algorithm with its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Term {
-    /// The name of its [`Kind`].
+    /// The name of its [`AlgorithmKind`].
     pub(super) kind: &'static str,
     pub(super) amount: Units,
     /// The options that differ from their defaults, in the order of the kind.
@@ -63,9 +63,9 @@ impl Term {
     }
 
     /// Its kind. The name differs from that in the text if a fixed window follows the calendar.
-    pub(super) fn kind(&self) -> Option<&'static Kind> {
+    pub(super) fn kind(&self) -> Option<&'static AlgorithmKind> {
         let options = self.options.iter().map(|(option, _)| option.name);
-        Kind::of(self.kind, self.amount.period(), options)
+        AlgorithmKind::of(self.kind, self.amount.period(), options)
     }
 
     /// Refuses settings that are out of range or have no effect.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
 
-use super::{Kind, Reading, Writing, damaged, read_checked, refused};
+use super::{Reading, SavedKind, Writing, damaged, read_checked, refused};
 use crate::sync::{Mutex, lock};
 
 /// A limit in this process whose state can be saved and loaded: a [`Local`](crate::Local), a
@@ -191,7 +191,7 @@ pub(crate) fn save_named<'a>(
     limits: impl Iterator<Item = (&'a str, &'a dyn SaveState)>,
     writer: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut out = Writing::new(Kind::File);
+    let mut out = Writing::new(SavedKind::File);
     for (name, limit) in limits {
         let mut state = Vec::new();
         limit.save(&mut state)?;
@@ -206,7 +206,7 @@ pub(crate) fn load_named<'a>(
     limits: impl Iterator<Item = (&'a str, &'a dyn SaveState)>,
     reader: &mut dyn Read,
 ) -> io::Result<()> {
-    let bytes = read_checked(Kind::File, reader)?;
+    let bytes = read_checked(SavedKind::File, reader)?;
     let mut reading = Reading(&bytes);
     let mut saved = Vec::new();
     while !reading.0.is_empty() {

@@ -20,7 +20,7 @@ const VERSION: u64 = 1;
 
 /// What is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SavedKind {
     Limiter,
     Table,
     /// Several limits by name.
@@ -40,7 +40,7 @@ pub(crate) fn damaged() -> io::Error {
 pub(crate) struct Writing(pub(crate) Vec<u8>);
 
 impl Writing {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: SavedKind) -> Self {
         let mut writing = Self(MAGIC.to_vec());
         writing.number(VERSION);
         writing.number(kind as u64);
@@ -49,7 +49,7 @@ impl Writing {
 
     /// A limit: its settings, and the time on its clock and on the machine's.
     pub(crate) fn limit<A: Algorithm>(
-        kind: Kind,
+        kind: SavedKind,
         algorithm: &A,
         clock: &impl Clock,
     ) -> io::Result<Self> {
@@ -104,7 +104,7 @@ fn check(bytes: &[u8]) -> u64 {
 }
 
 /// Reads all bytes of a kind, and checks them.
-pub(crate) fn read_checked(kind: Kind, reader: &mut dyn Read) -> io::Result<Vec<u8>> {
+pub(crate) fn read_checked(kind: SavedKind, reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes)?;
     let mut rest = Reading(
@@ -124,9 +124,9 @@ pub(crate) fn read_checked(kind: Kind, reader: &mut dyn Read) -> io::Result<Vec<
     let is_kind = rest.number()? == kind as u64;
     if !is_kind {
         return Err(refused(match kind {
-            Kind::Limiter => "it is not a saved Limiter",
-            Kind::Table => "it is not a saved table of keys",
-            Kind::File => "it is not a file of several limits",
+            SavedKind::Limiter => "it is not a saved Limiter",
+            SavedKind::Table => "it is not a saved table of keys",
+            SavedKind::File => "it is not a file of several limits",
         }));
     }
     let body = rest.0.len().checked_sub(8).ok_or_else(damaged)?;

@@ -121,23 +121,21 @@ impl<K, L: Backend<K>> Backend<K> for Any<L> {
     }
 }
 
+/// What decides on keys under `plan`. `None` if something is counted under it.
+pub(crate) fn fixed<K: 'static>(plan: Plan, rest: Option<AnyLimit<K>>) -> Option<AnyLimit<K>> {
+    let decision = plan.decide(Op::Peek(0))?;
+    Some(Arc::new(Fixed {
+        plan,
+        decision,
+        rest,
+    }))
+}
+
 /// A key that is blocked or has no limit. Operations that decide nothing are those of `rest`.
-pub(crate) struct Fixed<K> {
+struct Fixed<K> {
     plan: Plan,
     decision: Decision,
     rest: Option<AnyLimit<K>>,
-}
-
-impl<K> Fixed<K> {
-    /// `None` for a plan under which something is counted.
-    pub(crate) fn new(plan: Plan, rest: Option<AnyLimit<K>>) -> Option<Self> {
-        let decision = plan.decide(Op::Peek(0))?;
-        Some(Self {
-            plan,
-            decision,
-            rest,
-        })
-    }
 }
 
 impl<K: 'static> Backend<K> for Fixed<K> {

@@ -25,7 +25,7 @@ pub mod remote;
 mod tests;
 
 #[cfg(feature = "policies")]
-pub(crate) use self::any::{AnyLimit, Fixed, any};
+pub(crate) use self::any::{AnyLimit, any, fixed};
 pub use self::fallback::Fallback;
 #[cfg(feature = "tokio")]
 pub use self::quotas::Cached;

@@ -48,13 +48,13 @@ pub fn check_algorithm<A: Algorithm>(
     let mut random = Random::new(seed);
     let mut case = Case::new(algorithm);
     for (law, kind) in [
-        ("Promise", Kind::StepsBack),
-        ("Refunds", Kind::Refunds),
-        ("Promise", Kind::AnyCost),
+        ("Promise", TraceKind::StepsBack),
+        ("Refunds", TraceKind::Refunds),
+        ("Promise", TraceKind::AnyCost),
     ] {
         case.run(kind, &mut random);
         // A line takes a cost above what its promise is for.
-        if kind != Kind::AnyCost || !case.is_line {
+        if kind != TraceKind::AnyCost || !case.is_line {
             case.fail(law, case.broken_interval(&most))?;
         }
     }
@@ -88,7 +88,7 @@ fn in_table<A: Algorithm>(algorithm: &A, seed: u64) -> Result<(), String> {
 
 /// What a random trace is made of, beside requests.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum TraceKind {
     /// Bursts, also at moments older than the state.
     StepsBack,
     /// Refunds of what was admitted.
@@ -150,7 +150,7 @@ impl<'a, A: Algorithm> Case<'a, A> {
     }
 
     /// Runs a trace from a fresh state on, with requests at the moments most likely to break a promise.
-    fn run(&mut self, kind: Kind, random: &mut Random) {
+    fn run(&mut self, kind: TraceKind, random: &mut Random) {
         let (period, interval) = (self.period, (self.period / self.limit).max(1));
         self.now = random.log_uniform(41);
         self.state = self.algorithm.fresh(at(self.now));
@@ -159,7 +159,7 @@ impl<'a, A: Algorithm> Case<'a, A> {
         // The newest moment of an admission, which is all that a state records.
         let mut seen = 0;
         let length = match kind {
-            Kind::AnyCost => random.below(60),
+            TraceKind::AnyCost => random.below(60),
             _ => 120,
         };
         for _ in 0..length {
@@ -174,22 +174,22 @@ impl<'a, A: Algorithm> Case<'a, A> {
                 _ => random.log_uniform(42),
             };
             let mut moment = self.now + next;
-            if kind == Kind::StepsBack && random.below(8) == 0 {
+            if kind == TraceKind::StepsBack && random.below(8) == 0 {
                 moment = self.now.saturating_sub(random.log_uniform(43));
             }
             self.now = self.now.max(moment);
-            if kind == Kind::Refunds && random.below(3) == 0 {
+            if kind == TraceKind::Refunds && random.below(3) == 0 {
                 self.refund_some(moment, random);
                 continue;
             }
             let (cost, times) = match kind {
-                Kind::AnyCost => (random.below(self.burst + 3), 1),
+                TraceKind::AnyCost => (random.below(self.burst + 3), 1),
                 _ if self.is_line => (1, 1 + random.below(3)),
-                Kind::StepsBack => (
+                TraceKind::StepsBack => (
                     1 + random.below(3),
                     1 + random.below(self.burst + 2).min(40),
                 ),
-                Kind::Refunds => (1 + random.below(self.limit.min(20)), 1),
+                TraceKind::Refunds => (1 + random.below(self.limit.min(20)), 1),
             };
             for _ in 0..times {
                 let decision = self.algorithm.decide(&mut self.state, at(moment), cost);

@@ -1,4 +1,4 @@
-//~ the service is `Clone`, its body `Default`; not HTTP: `.respond(AsError)`, `.map_err(BoxError::from)`
+//~ not HTTP: `.respond(AsError)`, `.release_at_response()`, a `BoxError`
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{AsError, Global, Quota, RateLimitLayer, TokenBucket};
 

@@ -185,7 +185,10 @@ fn settings_of_a_queue_are_refused_in_every_backend_without_one() {
         Synced::new(MemoryStore::new(), "name", window()).expect("a limit");
         redis().limiter("name", window());
     }
-    panics! { RateLimitLayer::new(Global, cas()).queue(1) => "`queue` for a limit without turns"; }
+    panics! {
+        RateLimitLayer::new(Global, cas()).queue(1) => "`queue` for a limit without turns";
+        RateLimitLayer::new(Global, Quotas::new(window(), plans())).queue(1) => "`queue` for a limit without turns";
+    }
     let queue = |limit| RateLimitLayer::new(Global, limit);
     let turns = Cas::new(MemoryStore::new(), "name", line());
     drop(queue(turns.expect("a limit")).queue(1).seats(1));

@@ -80,7 +80,8 @@ async fn shadow_mode_counts_but_denies_nothing() {
     let day = Quota::per_day(1);
     let (bucket, window) = (TokenBucket::new(day), FixedWindow::new(day));
     for (longest, expected) in [(Duration::MAX, (1, 0)), (Duration::ZERO, (0, 1))] {
-        for algorithm in [AnyAlgorithm::new(bucket), AnyAlgorithm::new(window)] {
+        let set = AnyAlgorithm::new((bucket, window));
+        for algorithm in [AnyAlgorithm::new(bucket), AnyAlgorithm::new(window), set] {
             let layer = RateLimitLayer::new(Global, AnyAlgorithm::new(bucket));
             let layer = layer.queue(1).max_wait(longest).respond(AsError).shadow();
             let handle = layer.handle();
@@ -101,6 +102,13 @@ async fn shadow_mode_counts_but_denies_nothing() {
     assert!(layer.layer(service_fn(echo)).oneshot(1).await.is_err());
     let counts = layer.handle().counts();
     assert_eq!((counts.rejected, counts.shadow_rejected), (1, 1));
+    // Another limit beside it goes on to decide.
+    let shadow = RateLimitLayer::new(keys, Script::default()).shadow();
+    let both = RateLimitLayer::new(Global, window).and(shadow);
+    let service = both.clone().respond(AsError).layer(service_fn(echo));
+    assert!(service.clone().oneshot(1).await.is_ok());
+    assert!(service.oneshot(2).await.is_err());
+    assert_eq!(both.handle().second().counts().shadow_rejected, 2);
 }
 
 /// Shows promise 321.

@@ -5,8 +5,8 @@ use std::{cell::RefCell, time::Duration};
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AnyAlgorithm, AsError, Decision, Global, LeakyBucket, Lockout, Quota, RateLimitLayer,
-    RateLimited,
+    AnyAlgorithm, AsError, Decision, FixedWindow, Global, LeakyBucket, Lockout, Quota,
+    RateLimitLayer, RateLimited,
     store::{Op, Receipt},
 };
 
@@ -107,4 +107,12 @@ async fn those_that_wait_keep_their_turns_if_the_limit_becomes_a_lockout_of_deni
     let [_, second, third] = calls;
     assert_eq!((second.await.unwrap(), third.await.unwrap()), (2, 3));
     assert_eq!(start.elapsed(), 2 * SECOND);
+    // A limit that was one, and becomes another, has a line.
+    let layer = RateLimitLayer::new(Global, AnyAlgorithm::new(lockout)).queue(1);
+    let window = AnyAlgorithm::new(FixedWindow::new(Quota::per_second(1)));
+    layer.handle().set_algorithm(window).unwrap();
+    let service = layer.respond(AsError).layer(service_fn(echo));
+    for n in [4, 5] {
+        assert_eq!(service.clone().oneshot(n).await.unwrap(), n);
+    }
 }

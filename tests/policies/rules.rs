@@ -369,6 +369,13 @@ fn what_the_program_lacks_is_a_problem_with_a_line() {
             redis.ends_with("it needs the feature `redis` of tower-throttle"),
             "{redis}"
         );
+    } else {
+        let line = "fixed_window 1/s; queue=2";
+        let window = limit("a", line, "\"client_ip\"", "store = \"s\"");
+        let window = build(&format!(
+            "{window}[stores]\ns = {{ redis = \"redis://x\" }}"
+        ));
+        assert!(window.contains("books no turns"), "{window}");
     }
 }
 

@@ -157,12 +157,7 @@ impl<K, P: Parts<K>> AtGate for AtAll<'_, K, P> {
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<(), RateLimited>> {
         let entered = ready!(self.go_on(&mut entering, cx));
-        let Entering {
-            ask,
-            figures,
-            up_to,
-            ..
-        } = entering;
+        let (ask, figures, up_to) = (entering.ask, entering.figures, entering.up_to);
         if entered.is_ok() && up_to < Look::Holds && self.progress() == Progress::New {
             return Poll::Ready(entered);
         }

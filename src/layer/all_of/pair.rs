@@ -69,7 +69,8 @@ where
 }
 
 impl<A: Limiting, B: Limiting> AllOf<(A, B)> {
-    pub(in crate::layer) fn of_both(mut first: A, mut second: B) -> Self {
+    pub(in crate::layer) fn of_both(first: Arc<A>, second: Arc<B>) -> Self {
+        let (mut first, mut second) = (Arc::unwrap_or_clone(first), Arc::unwrap_or_clone(second));
         let mut number = 1;
         first.rename(None, &mut number);
         second.rename(None, &mut number);

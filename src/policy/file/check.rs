@@ -12,16 +12,16 @@ use crate::layer::OnStoreError;
 use crate::quota::Plan;
 
 /// The path of a field below the one that is checked, and what is wrong with it.
-pub(super) type Mistake = (String, String);
+pub(super) type FieldMistake = (String, String);
 
 /// Refuses a field if `is_wrong`.
-fn refuse(is_wrong: bool, field: &str, message: impl Into<String>) -> Result<(), Mistake> {
+fn refuse(is_wrong: bool, field: &str, message: impl Into<String>) -> Result<(), FieldMistake> {
     let mistake = || (field.to_owned(), message.into());
     (!is_wrong).then_some(()).ok_or_else(mistake)
 }
 
 /// Refuses a field for what a check of its value says.
-fn valid(field: &str, check: Result<(), String>) -> Result<(), Mistake> {
+fn valid(field: &str, check: Result<(), String>) -> Result<(), FieldMistake> {
     check.map_err(|message| (field.to_owned(), message))
 }
 
@@ -32,7 +32,7 @@ fn check_method(text: &str) -> Result<(), String> {
 }
 
 impl Requests {
-    fn check(requests: Option<&Self>) -> Result<(), Mistake> {
+    fn check(requests: Option<&Self>) -> Result<(), FieldMistake> {
         let Some(requests) = requests else {
             return Ok(());
         };
@@ -46,7 +46,7 @@ impl Requests {
 
 impl FileLimit {
     /// The limit, if nothing is wrong with it alone. Fields that say the same become equal.
-    pub(super) fn checked(mut self) -> Result<Self, Mistake> {
+    pub(super) fn checked(mut self) -> Result<Self, FieldMistake> {
         valid("name", check_name(&self.name))?;
         valid("store", self.store.as_deref().map_or(Ok(()), check_name))?;
         self.store = self.store.filter(|store| store != "memory");
@@ -63,7 +63,7 @@ impl FileLimit {
     }
 
     /// Each field has an effect.
-    fn check_effects(&self) -> Result<(), Mistake> {
+    fn check_effects(&self) -> Result<(), FieldMistake> {
         let (spec, keys) = (&self.spec, &self.keys);
         let in_memory = self.store.is_none();
         let in_flight = spec.concurrency().is_some();
@@ -113,7 +113,7 @@ impl FileLimit {
 
 impl Override {
     /// Checks an override of `limit`, which has those `before` it.
-    fn check(&self, limit: &FileLimit, before: &[Self]) -> Result<(), Mistake> {
+    fn check(&self, limit: &FileLimit, before: &[Self]) -> Result<(), FieldMistake> {
         valid("name", check_name(&self.name))?;
         for (field, text) in [("key", &self.key), ("prefix", &self.prefix)] {
             valid(field, text.as_deref().map_or(Ok(()), check_value))?;
@@ -154,7 +154,7 @@ impl Override {
 
 impl Content {
     /// Refuses what is wrong with several parts of the file together.
-    pub(super) fn check(&self) -> Result<(), Mistake> {
+    pub(super) fn check(&self) -> Result<(), FieldMistake> {
         for (at, deny) in self.denies.iter().enumerate() {
             let in_deny = |(field, message)| (format!("deny[{at}].{field}"), message);
             Requests::check(deny.requests.as_ref()).map_err(in_deny)?;
@@ -185,7 +185,7 @@ impl Content {
         Ok(())
     }
 
-    fn check_lists(&self) -> Result<(), Mistake> {
+    fn check_lists(&self) -> Result<(), FieldMistake> {
         let limits = self.limits.iter().enumerate();
         let excepts = limits.filter_map(|(at, limit)| {
             Some((format!("limit[{at}].except"), limit.except.as_ref()?))

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 
 use super::model::Content;
 use super::values::{HeaderValues, KeySource, Number, Several};
-use crate::policy::{kinds::Kind, pattern::PathPattern, spec::Spec};
+use crate::policy::{kinds::AlgorithmKind, pattern::PathPattern, spec::Spec};
 
 pub(super) const NAME: &str = "^[A-Za-z0-9._-]{1,64}$";
 
@@ -65,7 +65,7 @@ impl JsonSchema for Spec {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let names: Vec<_> = Kind::names().collect();
+        let names: Vec<_> = AlgorithmKind::names().collect();
         text(&format!("^\\s*({})\\s+[0-9]", names.join("|")))
     }
 }

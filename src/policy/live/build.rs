@@ -1,12 +1,10 @@
 //! Builds the limits of a file. Those of the file before that are the same keep their gates.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use super::active::{Active, Generation, LimitGate, Listed, identity};
 use super::environment::{Environment, MakeLimiter};
-use super::key::PolicyLimiter;
 use super::keys::PolicyKeys;
-use crate::backend::IntoBackend;
 use crate::concurrency::{InFlight, IntoLimit};
 use crate::error::ConfigError;
 use crate::key::{Networks, Watched};
@@ -14,7 +12,7 @@ use crate::layer::{Limiting, Rate};
 use crate::policy::file::{
     FileLimit, KeySource, ListSource, PolicyFile, Problem, Problems, StoreSource, not_defined,
 };
-use crate::store::{Fixed, any, local::Local};
+use crate::store::{any, fixed, local::Local};
 
 /// The stores that were opened. Connections outlive a reload.
 pub(super) type OpenStores = BTreeMap<StoreSource, MakeLimiter>;
@@ -143,6 +141,10 @@ impl Builder<'_> {
                 gate.options.max_wait = max_wait.unwrap_or(Duration::from_secs(1));
             }
             LimitGate::Rate(gate, _) => {
+                if queue > 0 && !gate.can_queue {
+                    let message = "queue: it has no effect: in this store the limit books no turns";
+                    return Err(problem("limit", message.to_owned()));
+                }
                 gate.on_store_error = limit.on_store_error;
                 (gate.line.queue, gate.line.max_wait) = (queue, None);
                 if let Some(wait) = max_wait {
@@ -165,15 +167,15 @@ impl Builder<'_> {
 
 fn new_gate(limit: &FileLimit, store: Option<&MakeLimiter>) -> Result<LimitGate, ConfigError> {
     let spec = &limit.spec;
-    let fixed = Fixed::new(limit.plan(), None);
+    let fixed = fixed(limit.plan(), None);
     if let (None, Some(most)) = (&fixed, spec.concurrency()) {
         let (permits, source) = most.into_limit();
         let mut gate = InFlight::new(permits, source, false);
         gate.rename(Some(&limit.name), &mut 0);
         return Ok(LimitGate::InFlight(gate));
     }
-    let (limiter, local) = match (fixed, store) {
-        (Some(fixed), _) => (Arc::new(fixed) as PolicyLimiter, None),
+    let (mut gate, local) = match (fixed, store) {
+        (Some(fixed), _) => (Rate::of(false, true, fixed), None),
         (None, Some(store)) => (store(&limit.name, spec.algorithm()?)?, None),
         (None, None) => {
             let local = Local::new(spec.algorithm()?);
@@ -183,12 +185,9 @@ fn new_gate(limit: &FileLimit, store: Option<&MakeLimiter>) -> Result<LimitGate,
                 None => local,
             };
             local.allocate();
-            (any(local.clone()), Some(local))
+            (Rate::of(true, true, any(local.clone())), Some(local))
         }
     };
-    let queues = local.as_ref().is_none_or(<Local<_> as IntoBackend>::queues);
-    let queues: fn(&_) -> _ = if queues { |_| true } else { |_| false };
-    let mut gate = Rate::of(local.is_some(), queues, limiter);
     gate.rename(Some(&limit.name), &mut 0);
     Ok(LimitGate::Rate(gate, local))
 }

@@ -9,6 +9,7 @@ use crate::algorithm::AnyAlgorithm;
 use crate::backend::{Backend, IntoBackend};
 use crate::error::ConfigError;
 use crate::key::ClientIp;
+use crate::layer::Rate;
 use crate::policy::file::StoreSource;
 use crate::store::any;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -20,7 +21,7 @@ use crate::store::redis::Redis;
 
 pub(super) type FindExtension = Arc<dyn Fn(&Extensions) -> Option<String> + Send + Sync>;
 pub(super) type MakeLimiter =
-    Arc<dyn Fn(&str, AnyAlgorithm) -> Result<PolicyLimiter, ConfigError> + Send + Sync>;
+    Arc<dyn Fn(&str, AnyAlgorithm) -> Result<Rate<PolicyLimiter>, ConfigError> + Send + Sync>;
 
 /// What a policy file cannot say: how clients are found, what extensions mean, which stores the
 /// program has.
@@ -97,8 +98,13 @@ impl Environment {
         L: IntoBackend<Backend: Backend<PolicyKey>>,
     {
         let make = move |name: &str, algorithm| {
-            let limiter = limiter(name, algorithm)?;
-            Ok(any(limiter.into_backend()))
+            let limiter = limiter(name, algorithm)?.into_backend();
+            let at_once = L::decides_at_once(&limiter);
+            Ok(Rate::of(
+                at_once,
+                at_once || L::queues(&limiter),
+                any(limiter),
+            ))
         };
         self.stores.insert(name.to_owned(), Arc::new(make));
         self

@@ -238,7 +238,7 @@ fn a_limit_in_flight_is_no_algorithm() {
     );
 }
 
-fn name_in_text(kind: &Kind) -> &'static str {
+fn name_in_text(kind: &AlgorithmKind) -> &'static str {
     match kind.name {
         "calendar_window" => "fixed_window",
         name => name,

@@ -25,7 +25,7 @@ use crate::store::{
     any::{AnyDecision, any},
     deadline::within,
     events::RemoteMetrics,
-    quotas::{QuotaPerKey, UnderQuota, under_in_store},
+    quotas::{QuotaPerKey, UnderQuota, under},
     remote::{DenyCache, RemoteKey, check_name, key_name},
 };
 use crate::sync::Ordering;
@@ -353,7 +353,14 @@ impl<S: CasStore, A: Algorithm> IntoBackend for Cas<S, A> {
 impl<S: CasStore, A: Algorithm> Cas<S, A> {
     /// The same limit under another quota, or its own, on the same values.
     fn under(&self, quota: Option<Quota>) -> Result<Self, ConfigError> {
-        let own = under_in_store(&self.decider.algorithm, quota)?;
+        // Each time that a lockout took over a block under another quota, a key might get one more attempt.
+        if self.decider.algorithm.capabilities().is_about_one_key {
+            return Err(ConfigError::unsupported(
+                "a quota per key for a lockout in a store",
+                "count in this process, or give each quota a limiter, with `Quotas::tier`",
+            ));
+        }
+        let own = under(&self.decider.algorithm, quota)?;
         // A key has one value under all its quotas.
         let has_script = self.decider.kernels.is_some();
         let own = Decider::of_same_type(own, has_script);
@@ -371,8 +378,8 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
 }
 
 impl<K: RemoteKey + 'static, S: CasStore, A: Algorithm> QuotaPerKey<K> for Cas<S, A> {
-    fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError> {
-        Ok(Box::new(move |quota| self.under(quota).map(any)))
+    fn into_quotas(backend: Self) -> Result<UnderQuota<K>, ConfigError> {
+        Ok(Box::new(move |quota| backend.under(quota).map(any)))
     }
 }
 

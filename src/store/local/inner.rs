@@ -8,7 +8,7 @@ use super::table::Table;
 use crate::algorithm::Algorithm;
 use crate::backend::Stats;
 use crate::clock::{Clock, Tick};
-use crate::sync::{Mutex, PoisonError, lock};
+use crate::sync::{Mutex, lock};
 
 /// A table of this many keys takes 3 megabytes, and of windows of three numbers 4.
 pub(super) const DEFAULT_CAPACITY: usize = 100_000;
@@ -46,11 +46,9 @@ impl<A: Algorithm, C> LocalInner<A, C> {
         }
     }
 
-    /// What it was made of, unless its table is allocated.
+    /// What it was made of, unless its table is in use.
     pub(super) fn into_parts(self) -> Option<Parts<A, C>> {
-        let allocated = self.change.into_inner();
-        let is_allocated = allocated.unwrap_or_else(PoisonError::into_inner).is_some();
-        if is_allocated || self.in_use.get().is_some() {
+        if self.in_use.get().is_some() {
             return None;
         }
         let algorithm = A::clone(&lock(&self.current));

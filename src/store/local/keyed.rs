@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::Local;
-use super::inner::{DEFAULT_CAPACITY, LocalInner};
+use super::inner::LocalInner;
 use crate::algorithm::{Algorithm, Capabilities, Cost, GiveBack, IntoAlgorithm};
 use crate::clock::{Clock, Tick};
 use crate::decision::{Decision, LineCosts};
@@ -124,13 +124,11 @@ impl<A: Algorithm> Algorithm for Keyed<A> {
 }
 
 impl<A: Algorithm, C: Clock, K: Key + 'static> QuotaPerKey<K> for Local<A, C> {
-    const DECIDES_AT_ONCE: bool = true;
-
-    fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError> {
-        let default = A::clone(&self.algorithm());
+    fn into_quotas(backend: Self) -> Result<UnderQuota<K>, ConfigError> {
+        let default = A::clone(&backend.algorithm());
         under(&default, None)?;
         let what = "a quota per key for a table that was used or cloned";
-        let (algorithm, size, clock) = self.unused(what)?;
+        let (algorithm, size, clock) = backend.unused(what)?;
         let keyed = |algorithm, is_own| Keyed { algorithm, is_own };
         let mut inner = LocalInner::new((keyed(algorithm, false), size, clock));
         inner.rules.is_quick = false;
@@ -148,11 +146,7 @@ impl<A: Algorithm, C: Clock, K: Key + 'static> QuotaPerKey<K> for Local<A, C> {
 
 /// An algorithm counts in a table in this process.
 impl<T: IntoAlgorithm, K: Key + 'static> QuotaPerKey<K> for T {
-    const DECIDES_AT_ONCE: bool = true;
-
-    fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError> {
-        let algorithm = self.into_algorithm();
-        algorithm.validate()?;
-        Local::of_size(algorithm, DEFAULT_CAPACITY).into_quotas()
+    fn into_quotas(backend: Self::Backend) -> Result<UnderQuota<K>, ConfigError> {
+        <Local<_> as QuotaPerKey<K>>::into_quotas(backend)
     }
 }

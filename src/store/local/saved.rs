@@ -9,7 +9,7 @@ use super::table::Table;
 use super::{Local, Seeded};
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
-use crate::saved::{Kind, Reading, SaveState, Writing, read_checked, refused};
+use crate::saved::{Reading, SaveState, SavedKind, Writing, read_checked, refused};
 use crate::sync::lock;
 
 /// The hash of this differs with each seed, and with another function.
@@ -21,7 +21,7 @@ impl<A: Algorithm, C: Clock> SaveState for Local<A, C> {
         let InUse { table, hasher } = inner.in_use();
         // Until all is written there is one algorithm.
         let change = lock(&inner.change);
-        let mut out = Writing::limit(Kind::Table, &*inner.algorithm(), &inner.clock)?;
+        let mut out = Writing::limit(SavedKind::Table, &*inner.algorithm(), &inner.clock)?;
         out.number(inner.capacity as u64);
         for number in [hasher.seeds[0], hasher.seeds[1], hasher.hash_one(PROBE)] {
             out.number(number);
@@ -32,7 +32,7 @@ impl<A: Algorithm, C: Clock> SaveState for Local<A, C> {
     }
 
     fn load(&self, reader: &mut dyn Read) -> io::Result<()> {
-        let bytes = read_checked(Kind::Table, reader)?;
+        let bytes = read_checked(SavedKind::Table, reader)?;
         let mut reading = Reading(&bytes);
         let inner = &*self.shared;
         let is_unused = inner.load(|algorithm| {

@@ -1,6 +1,7 @@
 //! Limits that can decide on each key under a quota of its own.
 
 use crate::algorithm::Algorithm;
+use crate::backend::IntoBackend;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::store::any::AnyLimit;
@@ -34,15 +35,12 @@ pub(crate) type UnderQuota<K> =
     note = "a fleet (`Synced`, `Leased`) divides one quota into budgets: give each tier its own with `Quotas::tier`",
     note = "keys in a store implement `tower_throttle::store::remote::RemoteKey`"
 )]
-pub trait QuotaPerKey<K> {
-    /// Whether it decides without waiting, so that a layer can have a line.
-    const DECIDES_AT_ONCE: bool = false;
-
+pub trait QuotaPerKey<K>: IntoBackend {
     /// The limit under each quota.
     ///
     /// # Errors
     /// If it cannot have other quotas.
-    fn into_quotas(self) -> Result<UnderQuota<K>, ConfigError>;
+    fn into_quotas(backend: Self::Backend) -> Result<UnderQuota<K>, ConfigError>;
 }
 
 /// The algorithm under a quota, or under its own.
@@ -53,20 +51,4 @@ pub(in crate::store) fn under<A: Algorithm>(
     let own = algorithm.with_quota(quota.unwrap_or_else(|| algorithm.quota()))?;
     own.validate()?;
     Ok(own)
-}
-
-/// The same for a store. Each time that a lockout took over a block under another quota, a key might get one
-/// more attempt.
-#[cfg(feature = "cas")]
-pub(in crate::store) fn under_in_store<A: Algorithm>(
-    algorithm: &A,
-    quota: Option<Quota>,
-) -> Result<A, ConfigError> {
-    if algorithm.capabilities().is_about_one_key {
-        return Err(ConfigError::unsupported(
-            "a quota per key for a lockout in a store",
-            "count in this process, or give each quota a limiter, with `Quotas::tier`",
-        ));
-    }
-    under(algorithm, quota)
 }

@@ -11,10 +11,8 @@ use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 pub use self::cached::Cached;
 pub(crate) use self::limit::UnderQuota;
 pub(super) use self::limit::under;
-#[cfg(feature = "cas")]
-pub(super) use self::limit::under_in_store;
 pub use self::{limit::QuotaPerKey, lookup::Lookup};
-use super::any::{AnyDecision, AnyLimit, Fixed, any};
+use super::any::{AnyDecision, AnyLimit, any, fixed};
 use crate::backend::{Backend, IntoBackend, Op, Stats};
 use crate::clock::Tick;
 use crate::decision::{Decision, LineCosts};
@@ -68,6 +66,7 @@ pub struct Quotas<K> {
     known: Arc<Swap<HashMap<Quota, AnyLimit<K>>>>,
     last_error: Arc<Swap<Option<ConfigError>>>,
     decides_at_once: bool,
+    queues: bool,
 }
 
 /// How many limits are shared.
@@ -81,17 +80,18 @@ impl<K: 'static> Quotas<K> {
     /// used or cloned before. In a store, for a [`Lockout`](crate::Lockout).
     #[track_caller]
     pub fn new<L: QuotaPerKey<K>>(limit: L, lookup: impl Lookup<K>) -> Self {
-        let under = expect_valid(limit.into_quotas());
+        let limit = limit.into_backend();
+        let decides_at_once = L::decides_at_once(&limit) && lookup.knows_all();
+        let queues = L::queues(&limit);
+        let under = expect_valid(L::into_quotas(limit));
         let default = expect_valid(under(None));
         let fixed = |plan| {
-            let fixed = Fixed::new(plan, Some(Arc::clone(&default)));
-            fixed.map_or_else(
-                || Arc::clone(&default),
-                |fixed| Arc::new(fixed) as AnyLimit<K>,
-            )
+            let fixed = fixed(plan, Some(Arc::clone(&default)));
+            fixed.unwrap_or_else(|| Arc::clone(&default))
         };
         Self {
-            decides_at_once: L::DECIDES_AT_ONCE && lookup.knows_all(),
+            decides_at_once,
+            queues,
             lookup: Arc::new(lookup),
             under: Arc::new(under),
             fixed: [Plan::Blocked, Plan::Unlimited].map(fixed),
@@ -129,6 +129,7 @@ impl<K: 'static> Quotas<K> {
     {
         let limit = limit.into_backend();
         self.decides_at_once &= L::decides_at_once(&limit);
+        self.queues |= L::queues(&limit);
         self.tiers.retain(|(listed, _)| *listed != name);
         self.tiers.push((name, any(limit)));
         self
@@ -207,7 +208,8 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick, late: Duration) -> Option<Decision> {
-        self.at_once(key)?.take_turn(key, cost, at, late)
+        let limit = self.at_once(key).filter(|_| self.decides_at_once);
+        limit?.take_turn(key, cost, at, late)
     }
 
     fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
@@ -254,6 +256,10 @@ impl<K: 'static> IntoBackend for Quotas<K> {
 
     fn into_backend(self) -> Self {
         self
+    }
+
+    fn queues(backend: &Self) -> bool {
+        backend.queues
     }
 
     fn decides_at_once(backend: &Self) -> bool {

@@ -3,7 +3,7 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::StoreError;
-use crate::store::remote::CHECK_CERTIFICATE;
+use crate::store::remote::certificate_advice;
 
 /// How a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl ErrorClass {
     pub(super) fn from_connect_error(error: &RedisError) -> Self {
         match Self::from_error(error) {
             Self::Permanent => Self::Permanent,
-            _ if is_certificate_error(error) => Self::Permanent,
+            _ if advice_on_certificate(error).is_some() => Self::Permanent,
             _ => Self::Unavailable,
         }
     }
@@ -117,8 +117,7 @@ impl ErrorClass {
             _ if error.kind() == ErrorKind::AuthenticationFailed || is_unauthenticated(error) => {
                 WRONG_PASSWORD
             }
-            _ if is_certificate_error(error) => CHECK_CERTIFICATE,
-            _ => "",
+            _ => advice_on_certificate(error).unwrap_or_default(),
         };
         let transient = match self {
             Self::Permanent | Self::CrossSlot => false,
@@ -153,8 +152,8 @@ fn is_forbidden(error: &RedisError) -> bool {
         || detail.contains("ACL failure in script")
 }
 
-fn is_certificate_error(error: &RedisError) -> bool {
-    error.is_io_error() && error.to_string().contains("certificate")
+fn advice_on_certificate(error: &RedisError) -> Option<&'static str> {
+    certificate_advice(&error.to_string()).filter(|_| error.is_io_error())
 }
 
 #[cfg(test)]

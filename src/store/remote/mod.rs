@@ -4,11 +4,6 @@
 //! This module knows no server's protocol: it has circuit breakers, connections that are made once, a cache of denials
 //! and the names of keys.
 
-/// What to do about a certificate that is not trusted.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
-pub(crate) const CHECK_CERTIFICATE: &str =
-    "; check the server's certificate, its host name and the trusted certificates";
-
 mod breaker;
 mod breakers;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
@@ -31,3 +26,10 @@ pub(crate) use self::{
     layout::{layout, layout_of, padding},
     task::{catch_panic, is_own_thread, join_all, task_runtime},
 };
+
+/// What to do if an error of a connection says that a certificate is not trusted. That is no outage.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "cassandra"))]
+pub(crate) fn certificate_advice(error: &str) -> Option<&'static str> {
+    let advice = "; check the server's certificate, its host name and the trusted certificates";
+    error.contains("certificate").then_some(advice)
+}

@@ -6,7 +6,7 @@ use scylla::errors::{
 };
 
 use crate::error::StoreError;
-use crate::store::remote::CHECK_CERTIFICATE;
+use crate::store::remote::certificate_advice;
 
 /// Whether a swap that failed has succeeded nevertheless: its replicas have agreed on it, and only
 /// the last step was not acknowledged in time. The next read finishes that step.
@@ -68,10 +68,8 @@ fn from_pool(error: &ConnectionPoolError) -> StoreError {
     if refused {
         return new(error, "; check the user and the password", false);
     }
-    if error.to_string().contains("certificate") {
-        return new(error, CHECK_CERTIFICATE, false);
-    }
-    new(error, "", true)
+    let advice = certificate_advice(&error.to_string());
+    new(error, advice.unwrap_or_default(), advice.is_none())
 }
 
 fn from_attempt(error: &RequestAttemptError, table: &str) -> StoreError {

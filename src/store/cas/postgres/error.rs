@@ -3,7 +3,7 @@
 use tokio_postgres::{Error, error::DbError};
 
 use crate::error::StoreError;
-use crate::store::remote::CHECK_CERTIFICATE;
+use crate::store::remote::certificate_advice;
 
 /// Why a statement returned nothing.
 #[derive(Debug)]
@@ -116,8 +116,8 @@ impl Failed {
             }
             cause = inner.source();
         }
-        if text.contains("certificate") {
-            (text, transient) = (text + CHECK_CERTIFICATE, false);
+        if let Some(advice) = certificate_advice(&text) {
+            (text, transient) = (text + advice, false);
         }
         Self {
             class: Class::BadConnection,
