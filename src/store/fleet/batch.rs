@@ -149,30 +149,19 @@ impl Batch {
     /// What a script reads: the sequence number, what the machine has set, and the parts of the limit.
     #[cfg(feature = "redis")]
     pub(in crate::store) fn limit_numbers(&self) -> Vec<u64> {
-        let Limit {
-            shape,
-            interval,
-            life,
-            ahead,
-        } = &*self.limit;
+        let limit = &self.limit;
         let millis = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) + 1;
         let [ttl, sequence_ttl] = [self.ttl(), self.sequence_ttl()].map(millis);
-        let mut numbers = vec![
-            self.sequence,
-            *interval,
-            *life,
-            (*ahead).into(),
-            ttl,
-            sequence_ttl,
-        ];
-        for part in &shape.parts {
-            let refill = part.refill(*interval);
+        let settings = [limit.interval, limit.life, limit.ahead.into()];
+        let mut numbers = [&[self.sequence][..], &settings, &[ttl, sequence_ttl]].concat();
+        for part in &limit.shape.parts {
+            let refill = part.refill(limit.interval);
             numbers.extend(match part {
                 ShapePart::Level(level) => {
                     [0, level.capacity, refill, level.rate, level.period, 0, 0]
                 }
                 ShapePart::Cells(cells) => {
-                    let (count, is_calendar) = (cells.count as u64, cells.is_calendar.into());
+                    let (count, calendar) = (cells.count as u64, u64::from(cells.is_calendar));
                     [
                         1,
                         cells.limit,
@@ -180,7 +169,7 @@ impl Batch {
                         cells.length,
                         cells.padding,
                         count,
-                        is_calendar,
+                        calendar + 2 * u64::from(cells.is_weighted),
                     ]
                 }
             });
@@ -224,21 +213,14 @@ pub(super) fn lists_of(text: &[u8]) -> Option<Vec<Vec<u64>>> {
         "" => Some(Vec::new()),
         _ => list.split(',').map(|number| number.parse().ok()).collect(),
     };
-    std::str::from_utf8(text)
-        .ok()?
-        .split(';')
-        .map(list)
-        .collect()
+    let text = std::str::from_utf8(text).ok()?;
+    text.split(';').map(list).collect()
 }
 
 /// The sequence number of the last batch of a machine.
 fn sequence_of(seen: &[u8]) -> Option<u64> {
-    std::str::from_utf8(seen)
-        .ok()?
-        .split(';')
-        .next()?
-        .parse()
-        .ok()
+    let text = std::str::from_utf8(seen).ok()?;
+    text.split(';').next()?.parse().ok()
 }
 
 /// The store's time, or this machine's if the store reports none.

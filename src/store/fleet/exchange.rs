@@ -1,8 +1,9 @@
 //! The exchange of one key: what a machine used is charged, and units are granted.
 //!
 //! For each part of the limit, the used units and the units *out* (granted and not yet reported) are at most what the
-//! limit admits whenever units are granted. Time lowers what is used and never what is out. A unit that is used late
-//! counts from then on, so it raises a level or a count by one at most, as it did while it was out.
+//! limit admits whenever units are granted, but for those that refill later. Time lowers what is used and never what is
+//! out. A unit that is used late counts from then on, so it raises a level or a count by one at most, as it did while it
+//! was out.
 
 use super::shape::{Figures, MAX_USED, NEVER, Shape, ShapePart, Used, mul_div, signed};
 
@@ -99,9 +100,7 @@ impl Grant {
     }
 
     pub(super) fn of(list: &[u64]) -> Option<Self> {
-        let &[epoch, units, keeps] = list else {
-            return None;
-        };
+        let [epoch, units, keeps]: [u64; 3] = list.try_into().ok()?;
         let keeps = keeps > 0;
         Some(Self {
             epoch,
@@ -275,7 +274,7 @@ impl Record {
             self.at
         };
         let parts = shape.parts.iter().zip(&self.used);
-        let all = parts.map(|(part, used)| part.drains_in(part.taken(used) + out));
+        let all = parts.map(|(part, used)| part.drains_in(part.taken(used, self.at) + out));
         let more = shape.parts.iter().map(|part| part.drains_in(units));
         let [all, more] = [all.max(), more.max()].map(Option::unwrap_or_default);
         self.full_at = (from + all).min(self.full_at.max(from) + more);
@@ -305,13 +304,16 @@ impl Record {
         }
         let out = signed(self.out[0] + self.out[1]);
         let parts = &limit.shape.parts;
+        let span = match (limit.ahead, &parts[..]) {
+            (true, _) => limit.interval,
+            // Up to the next exchange, if it comes as soon as this one. The machine uses them as they refill.
+            (false, [ShapePart::Cells(_)]) => elapsed.min(limit.interval),
+            _ => 0,
+        };
         let most = parts.iter().zip(&self.used).map(|(part, used)| {
-            let ahead = if limit.ahead {
-                part.ahead(used, self.at, limit.interval)
-            } else {
-                0
-            };
-            part.free(used) - out + signed(ahead)
+            let refill = part.refill(limit.interval);
+            let ahead = part.ahead(used, self.at, span).min(refill);
+            part.free(used, self.at) - out + signed(ahead)
         });
         let most = u64::try_from(most.min().unwrap_or(0)).unwrap_or(0);
         let refill = parts.iter().map(|part| part.refill(limit.interval));

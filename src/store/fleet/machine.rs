@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::exchange::{Limit, Reply, Report};
-use super::shape::{Figures, MAX_UNITS, NEVER, ShapePart};
+use super::shape::{Figures, MAX_UNITS, NEVER, ShapePart, signed};
 use crate::clock::{Tick, nanos};
 
 /// For how many exchanges without a denial a machine that has denied asks for no other one.
@@ -83,8 +83,12 @@ impl Budget {
         if !again {
             self.demand = self.demand.saturating_add(units(cost));
         }
-        let is_known = now < self.until;
-        if is_known && cost <= self.left {
+        let (is_known, missing) = (now < self.until, signed(cost) - signed(self.left));
+        let at_once = self.reply.map_or(0, |figures| figures.free) - signed(self.charged);
+        let is_free = |now| missing <= at_once || missing <= self.free(limit, now);
+        // A lease may include what refills later: by this clock somewhat later, whatever its rate.
+        let early = || now.minus(now.since(self.known_at) / 1_024);
+        if is_known && missing <= 0 && (limit.ahead || is_free(early())) {
             self.spend(now, cost);
             return Answer::Admit;
         }
@@ -92,8 +96,7 @@ impl Budget {
             return self.wait(cost);
         };
         let (age, interval) = (self.age(now), limit.interval);
-        let missing = cost - self.left;
-        let wait = if self.free(limit, now) < missing {
+        let wait = if !is_free(now) {
             figures.wait_for(interval, missing, age)
         } else if (self.wary > 0 || self.more >= MORE)
             && self.last_demand > 0
@@ -119,15 +122,15 @@ impl Budget {
         nanos(now.since(self.known_at)) / 1_000
     }
 
-    /// Units of the fleet that are free at `now`, as far as this machine knows.
-    fn free(&self, limit: &Limit, now: Tick) -> u64 {
-        let free = self.reply.map_or_else(
-            || i128::from(limit.shape.capacity),
-            |figures| i128::from(figures.free) + i128::from(figures.refilled(self.age(now))),
-        );
-        u64::try_from(free - i128::from(self.charged))
-            .unwrap_or(0)
-            .min(limit.shape.capacity)
+    /// Units of the fleet that are free at `now`, as far as this machine knows; negative if a lease is ahead of that.
+    fn free(&self, limit: &Limit, now: Tick) -> i64 {
+        let free = self.reply.map(|figures| {
+            let refilled = figures.refilled(self.age(now));
+            figures.free.saturating_add(signed(refilled))
+        });
+        let free = free.unwrap_or_else(|| signed(MAX_UNITS));
+        let least = if limit.ahead { 0 } else { i64::MIN / 2 };
+        least.max(free - signed(self.charged))
     }
 
     /// Takes a cost even if it is not free: what is held first.
@@ -194,7 +197,7 @@ impl Budget {
     /// Whether a machine that has forgotten the key decides alike.
     pub(super) fn is_forgettable(&self, limit: &Limit, now: Tick) -> bool {
         let is_unknown = self.reply.is_none() || now >= self.until;
-        !self.is_due() && (is_unknown || self.free(limit, now) >= limit.shape.capacity)
+        !self.is_due() && (is_unknown || self.free(limit, now) >= signed(limit.shape.capacity))
     }
 
     /// What a client is told at `now`: the part of the shape, its limit, what remains of it, and the
@@ -204,7 +207,8 @@ impl Budget {
         let part = usize::from(figures.part);
         let known = limit.shape.parts.get(part);
         let most = known.map_or(MAX_UNITS, ShapePart::capacity);
-        let remaining = (self.free(limit, now) + self.left).min(most);
+        let remaining = self.free(limit, now).min(signed(most)) + signed(self.left);
+        let remaining = u64::try_from(remaining).unwrap_or(0).min(most);
         let used = self.used + self.charged;
         let full = match known {
             _ if used == 0 => figures.full,

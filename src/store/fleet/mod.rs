@@ -37,9 +37,9 @@
 //! # What the fleet admits at most
 //!
 //! The store keeps what is *used* apart from what is *out*: granted and not yet reported. The two together
-//! never exceed the limit when units are granted, and time lowers only what is used. So nothing is refilled
-//! in place of a unit that a machine still holds, and a leased limit keeps the promise of its algorithm
-//! exactly. A unit that is used late counts from then on, which raises a level or a count by one, as it did
+//! never exceed the limit when units are granted, but for what refills later; and time lowers only what is used. So
+//! nothing is refilled in place of a unit that a machine still holds, and a leased limit keeps the promise of its
+//! algorithm exactly. A unit that is used late counts from then on, which raises a level or a count by one, as it did
 //! while it was out.
 //!
 //! A synced limit counts what refills in the coming interval S as free. So N machines admit in any time T at most
@@ -56,9 +56,13 @@
 //! A value counts units, and does not know the limit. Machines with another limit of the same period share it. Those
 //! with another period or algorithm have values of their own.
 //!
-//! A cost counts as of the last use before its report, and a unit that is out counts before it is used. A log and a
-//! weighted window, which are leased as a grid of 48 cells, lose by that: in a period of ten intervals up to a sixth. A
-//! fixed window waits for an exchange at its start.
+//! A cost counts as of the last use before its report, and a unit that is out counts before it is used. A log, which is
+//! leased as a grid of 48 cells, loses by that: in a period of ten intervals up to an eighth. A fixed and a weighted
+//! window wait for an exchange at their start.
+//!
+//! A lease of a log or a window includes what refills until the next exchange, if that comes as soon as this one. A machine
+//! uses a unit only while no more is out, beside its other units, than the limit has free at that time, as far as it
+//! knows: so units beyond the limit are held back by the machines that were granted last.
 //!
 //! # Exchanges
 //!

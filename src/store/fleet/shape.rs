@@ -48,6 +48,8 @@ pub(super) struct Cells {
     pub(super) limit: u64,
     /// Of a cell.
     pub(super) length: u64,
+    /// Of two cells the older one counts less and less, as in a sliding window.
+    pub(super) is_weighted: bool,
     /// Added to a time before it is divided into cells; of a calendar the start of its window.
     pub(super) padding: u64,
     /// How many cells count.
@@ -177,8 +179,8 @@ impl Figures {
     }
 
     /// Microseconds until `units` are free, `age` after the reply.
-    pub(super) fn wait_for(&self, interval: u64, units: u64, age: u64) -> u64 {
-        let missing = (signed(units) - self.free - signed(self.more)).max(0);
+    pub(super) fn wait_for(&self, interval: u64, units: i64, age: u64) -> u64 {
+        let missing = (units - self.free - signed(self.more)).max(0);
         let more = missing.unsigned_abs().saturating_mul(self.per_unit);
         // What is out may be given back in the next exchange.
         let longest = self.longest.max(interval);
@@ -190,19 +192,21 @@ impl Figures {
 impl ShapePart {
     /// `None` if budgets of it would not keep its promise.
     pub(super) fn of(kernel: Kernel) -> Option<Self> {
-        let cells = |limit, length, padding, count| Cells {
+        let cells = |limit, length, padding, count, is_weighted| Cells {
             limit,
             length,
             padding,
             count: usize::try_from(count).unwrap_or(usize::MAX),
             is_calendar: false,
+            is_weighted,
         };
-        // A strict grid keeps the promise of a log or of a weighted window, and counts a cost up to a cell longer.
-        let log =
-            |limit, period: u64| cells(limit, period.div_ceil(1_000 * LOG_CELLS), 0, LOG_CELLS + 1);
+        // A strict grid keeps the promise of a log, and counts a cost up to a cell longer.
         let cells = match kernel {
             Kernel::Level(level) => return Self::level(&level),
-            Kernel::Log { limit, period } => log(limit, period),
+            Kernel::Log { limit, period } => {
+                let length = period.div_ceil(1_000 * LOG_CELLS);
+                cells(limit, length, 0, LOG_CELLS + 1, false)
+            }
             Kernel::Cells(CellsOf {
                 limit,
                 length,
@@ -211,22 +215,28 @@ impl ShapePart {
                 division,
             }) => match division {
                 Division::Anchored => return None,
-                Division::Weighted => log(limit, length),
                 Division::Calendar {
                     starts: [_, start, end, _],
                     ..
                 } => Cells {
                     is_calendar: true,
-                    ..cells(limit, (end - start) * 1_000_000, start * 1_000_000, 1)
+                    ..cells(
+                        limit,
+                        (end - start) * 1_000_000,
+                        start * 1_000_000,
+                        1,
+                        false,
+                    )
                 },
                 // Windows end when those of the algorithm do.
                 Division::Even if count == 1 && (length % 1_000, offset % 1_000) != (0, 0) => {
                     return None;
                 }
-                Division::Even => {
+                Division::Even | Division::Weighted => {
                     let length = length.div_ceil(1_000);
                     let padding = (length - offset / 1_000 % length) % length;
-                    cells(limit, length, padding, count)
+                    let is_weighted = division == Division::Weighted;
+                    cells(limit, length, padding, count, is_weighted)
                 }
             },
         };
@@ -323,15 +333,20 @@ impl ShapePart {
         }
     }
 
-    /// Units that are not used at the time of `used`; negative in debt.
-    pub(super) fn free(&self, used: &[u64]) -> i64 {
-        signed(self.capacity()) - signed(self.taken(used))
+    /// Units that are not used at the time `at` of `used`; negative in debt.
+    pub(super) fn free(&self, used: &[u64], at: u64) -> i64 {
+        signed(self.capacity()) - signed(self.taken(used, at))
     }
 
-    pub(super) fn taken(&self, used: &[u64]) -> u64 {
+    pub(super) fn taken(&self, used: &[u64], at: u64) -> u64 {
         match self {
             Self::Level(_) => used[0] + u64::from(used[1] > 0),
-            Self::Cells(_) => used.iter().sum(),
+            Self::Cells(cells) => match used {
+                [current, previous] if cells.is_weighted => {
+                    current + mul_div(*previous, cells.rest(at), cells.length)
+                }
+                _ => used.iter().sum(),
+            },
         }
     }
 
@@ -358,15 +373,16 @@ impl ShapePart {
         units.min(MAX_UNITS)
     }
 
-    /// Units that will be free in addition after `span`, if they are not used until then: none of a fixed window.
+    /// Units that will be free in addition after `span`, if they are not used until then.
     pub(super) fn ahead(&self, used: &[u64], at: u64, span: u64) -> u64 {
-        let refill = self.refill(span);
         match self {
-            Self::Level(_) => refill,
-            Self::Cells(cells) => {
-                let left = cells.count - cells.age(at + span, at);
-                let freed: u64 = used.iter().skip(left).sum();
-                freed.min(refill)
+            Self::Level(_) => self.refill(span),
+            Self::Cells(_) => {
+                // In another window a machine has none of what it was granted.
+                let end = at + self.window_rest(at).map_or(span, |rest| span.min(rest - 1));
+                let mut later = used.to_vec();
+                self.advance(&mut later, at, end);
+                self.taken(used, at) - self.taken(&later, end)
             }
         }
     }
@@ -387,7 +403,7 @@ impl ShapePart {
                 (wait, 1, per_unit, full, per_unit, longest)
             }
             Self::Cells(cells) => {
-                let more = used.last().copied().unwrap_or(0);
+                let mut more = used.last().copied().unwrap_or(0);
                 let (mut wait, mut full, mut freed) = (NEVER, 0, 0);
                 let mut per_unit = (cells.length * cells.count as u64).div_ceil(cells.limit);
                 for place in (0..used.len()).rev().filter(|place| used[*place] > 0) {
@@ -397,11 +413,19 @@ impl ShapePart {
                     per_unit = per_unit.max((full - wait).div_ceil(freed + 1 - more.min(freed)));
                     freed += used[place];
                 }
+                if cells.is_weighted {
+                    // The older window drains first. No unit comes later than at the slower pace of the two.
+                    let begin = wait.saturating_sub(cells.length);
+                    let span = full.saturating_sub(begin);
+                    let pace = span.div_ceil(self.taken(used, at).max(1));
+                    per_unit = pace.max(cells.length.div_ceil(more.max(1)));
+                    (wait, more) = (begin + per_unit, 1);
+                }
                 (wait, more, per_unit, full, cells.until(at, 0), full)
             }
         };
         Figures {
-            free: self.free(used),
+            free: self.free(used, at),
             wait,
             more,
             per_unit,
@@ -412,10 +436,10 @@ impl ShapePart {
         }
     }
 
-    /// Microseconds until a fixed window ends: nothing of what counts now counts from then on.
+    /// Microseconds until a fixed or a weighted window ends: what is used counts in another one from then on.
     pub(super) const fn window_rest(&self, at: u64) -> Option<u64> {
         match self {
-            Self::Cells(cells) if cells.count == 1 => Some(cells.rest(at)),
+            Self::Cells(cells) if cells.count == 1 || cells.is_weighted => Some(cells.rest(at)),
             _ => None,
         }
     }

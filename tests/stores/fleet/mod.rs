@@ -4,7 +4,6 @@ mod allocations;
 mod backend;
 mod exchange;
 mod failure;
-mod leased;
 #[cfg(feature = "metrics")]
 mod metrics;
 use std::time::Duration;

@@ -39,65 +39,50 @@ impl Failed {
         // Connections, rollbacks, too few resources, operators, the system.
         let class = code.get(..2).unwrap_or_default();
         let is_usual = matches!(class, "08" | "40" | "53" | "57" | "58");
-        let (class, transient, advice) = match code {
-            "3F000" => (Other, false, "; create the schema"),
-            "42P01" => (
-                MissingTable,
-                false,
-                "; make the table NAME with `create_table`, or with the statements that `migration` \
-                 returns",
-            ),
-            "42703" | "42804" | "42P10" => (
-                Other,
-                false,
-                "; the table NAME is not one of this version of tower-throttle: choose another name, \
-                 or drop it",
-            ),
-            "42501" => (
-                Other,
-                false,
-                "; this role needs SELECT, INSERT, UPDATE and DELETE on the table NAME, and CREATE on \
-                 its schema to make it",
-            ),
-            "28P01" | "28000" => (
-                Other,
-                false,
-                "; check the user, the password and pg_hba.conf",
-            ),
-            "3D000" => (Other, false, "; check the name of the database"),
-            "08P01" if is_refused_by_pooler(database) => (
-                Other,
-                false,
-                "; check the user, the password and the database, also in the files of the pooler",
-            ),
-            _ if only_reads(database) => (
-                BadConnection,
-                true,
-                "; this server only reads: name all servers in the URL, with \
-                 target_session_attrs=read-write",
-            ),
-            // An unknown statement, and one whose name is taken.
-            "26000" | "42P05" => (
-                BadConnection,
-                false,
-                "; a proxy gives this client's statements to several connections: call \
-                 `behind_pooler`",
-            ),
-            "25P03" => (TooSlow, true, ""),
-            "55P03" => (
-                TooSlow,
-                true,
-                "; another transaction holds this row, and should not take so long",
-            ),
-            "53100" => (Other, true, "; free some disk space"),
+        let class = match code {
+            "42P01" => MissingTable,
+            // An unknown statement, and one whose name is taken; a server that shuts down.
+            "26000" | "42P05" | "57P01" | "57P02" | "57P03" => BadConnection,
+            _ if only_reads(database) => BadConnection,
+            "25P03" | "55P03" => TooSlow,
             // A serialization failure, a deadlock.
-            "40001" | "40P01" => (Conflict, true, ""),
-            // A server that shuts down.
-            "57P01" | "57P02" | "57P03" => (BadConnection, true, ""),
-            // A database that was dropped.
-            "57P04" => (Other, false, ""),
-            _ => (Other, is_usual, ""),
+            "40001" | "40P01" => Conflict,
+            _ => Other,
         };
+        let advice = match code {
+            "3F000" => "; create the schema",
+            "42P01" => {
+                "; make the table NAME with `create_table`, or with the statements that `migration` \
+                 returns"
+            }
+            "42703" | "42804" | "42P10" => {
+                "; the table NAME is not one of this version of tower-throttle: choose another name, \
+                 or drop it"
+            }
+            "42501" => {
+                "; this role needs SELECT, INSERT, UPDATE and DELETE on the table NAME, and CREATE on \
+                 its schema to make it"
+            }
+            "28P01" | "28000" => "; check the user, the password and pg_hba.conf",
+            "3D000" => "; check the name of the database",
+            "08P01" if is_refused_by_pooler(database) => {
+                "; check the user, the password and the database, also in the files of the pooler"
+            }
+            _ if only_reads(database) => {
+                "; this server only reads: name all servers in the URL, with \
+                 target_session_attrs=read-write"
+            }
+            "26000" | "42P05" => {
+                "; a proxy gives this client's statements to several connections: call \
+                 `behind_pooler`"
+            }
+            "55P03" => "; another transaction holds this row, and should not take so long",
+            "53100" => "; free some disk space",
+            _ => "",
+        };
+        // The database was dropped, or the pooler refuses it.
+        let is_lasting = code == "57P04" || code == "08P01" && is_refused_by_pooler(database);
+        let transient = is_usual && !is_lasting || class == TooSlow || only_reads(database);
         let advice = advice.replace("NAME", &format!("{table:?}"));
         let text = format!("PostgreSQL: {} ({code}){advice}", database.message());
         let error = StoreError::new(text, transient);

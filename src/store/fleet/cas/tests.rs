@@ -143,7 +143,7 @@ async fn taken<S: CasStore>(budgets: &Arc<Shared<S>>, key: &str) -> (i64, u64) {
     });
     let batch = batch(1, 1, 0);
     let record = batch.read(0, text.as_deref(), 0).unwrap();
-    let free = batch.limit.shape.parts[0].free(&record.used[0]);
+    let free = batch.limit.shape.parts[0].free(&record.used[0], record.at);
     (1_000 - free, record.out[0] + record.out[1])
 }
 

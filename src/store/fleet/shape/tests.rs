@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::algorithm::{
-    All, AnyAlgorithm, FixedWindow, IntoAlgorithm, Lockout, SlidingLog, TokenBucket, WarmUp,
+    All, AnyAlgorithm, FixedWindow, IntoAlgorithm, Lockout, SlidingLog, SlidingWindow, TokenBucket,
+    WarmUp,
 };
 use crate::quota::Quota;
 
@@ -63,6 +64,7 @@ fn calendar() -> ShapePart {
         padding: 1_000 * SECOND,
         count: 1,
         is_calendar: true,
+        is_weighted: false,
     })
 }
 
@@ -218,9 +220,9 @@ fn extreme_levels_are_refused_or_rounded_to_the_safe_side() {
 /// Never too short, and over when all is free.
 #[test]
 fn a_wait_is_as_long_as_the_cells_say() {
-    let log = Shape::of(&SlidingLog::new(Quota::per_minute(100)), NOW)
-        .unwrap()
-        .parts[0];
+    let quota = Quota::per_minute(100);
+    let log = Shape::of(&SlidingLog::new(quota), NOW).unwrap().parts[0];
+    let window = Shape::of(&SlidingWindow::new(quota), NOW).unwrap().parts[0];
     let cells = |[newest, middle, oldest]: [u64; 3]| {
         let counts = (0..48).map(|place| match place {
             0 => newest,
@@ -237,15 +239,23 @@ fn a_wait_is_as_long_as_the_cells_say() {
         [1, 0, 99],
         [10_000, 0, 1],
     ] {
-        let used = cells(counts);
-        let figures = log.figures(&used, MINUTE);
-        for units in 1..=100 {
-            let wait = figures.wait_for(1, units, 0);
-            let mut later = used.clone();
-            log.advance(&mut later, MINUTE, MINUTE + wait);
-            let is_free = log.free(&later) >= signed(units);
-            assert!(is_free || wait == figures.longest, "{counts:?} {units}");
-            assert!(wait <= MINUTE + 2 * SECOND, "{counts:?} {units}: {wait}");
+        for (part, used, at) in [
+            (log, cells(counts), MINUTE),
+            (
+                window,
+                vec![counts[0], counts[1] + counts[2]],
+                MINUTE + 17 * SECOND,
+            ),
+        ] {
+            let figures = part.figures(&used, at);
+            for units in 1..=100 {
+                let wait = figures.wait_for(1, units, 0);
+                let mut later = used.clone();
+                part.advance(&mut later, at, at + wait);
+                let is_free = part.free(&later, at + wait) >= units;
+                assert!(is_free || wait == figures.longest, "{used:?} {units}");
+                assert!(wait <= figures.renew, "{used:?} {units}: {wait}");
+            }
         }
     }
     let day = Shape::of(&TokenBucket::new(Quota::per_day(1)), NOW)

@@ -2,7 +2,7 @@
 
 use super::super::shape::Shape;
 use super::scenario::{Fault, Mistake, SECOND, Scenario, Traffic};
-use super::tests::{allowed, bucket, fixed, log, scenario};
+use super::tests::{allowed, bucket, fixed, log, scenario, weighted};
 
 /// Machines that start together on a new key, each of which asks for far more than the limit, also if the store is 3
 /// ms away, if half of them have another interval, if the store stops, and if it loses its values.
@@ -14,7 +14,8 @@ fn machines_that_start_together_admit_the_burst_and_what_refills() {
         together: true,
         ..scenario(shape, ahead, 64, 6_000)
     };
-    let shapes = [bucket(640, 640), bucket(1, 640), fixed(640), log(640)];
+    let windows = [fixed(640), weighted(640), log(640)];
+    let shapes = [&[bucket(640, 640), bucket(1, 640)][..], &windows].concat();
     for (shape, ahead) in shapes
         .iter()
         .flat_map(|shape| [(shape, false), (shape, true)])
@@ -60,7 +61,7 @@ fn machines_that_start_together_admit_the_burst_and_what_refills() {
 /// Shows promise 204.
 #[test]
 fn a_machine_with_a_ten_thousandth_of_the_demand_is_served() {
-    for shape in [bucket(300, 300), log(300)] {
+    for shape in [bucket(300, 300), weighted(300), log(300)] {
         for (ahead, machines) in [(false, 2), (true, 2), (false, 64), (true, 64)] {
             let run = Scenario {
                 traffic: Traffic::OneQuiet,

@@ -53,7 +53,7 @@ impl Judge {
                 ShapePart::Cells(grid) if grid.count > 2 => {
                     signed(self.log.len() as u64) - signed(grid.limit)
                 }
-                _ => -part.free(used),
+                _ => -part.free(used, now),
             };
             self.excess = self.excess.max(excess);
         }

@@ -286,7 +286,9 @@ impl<'a> Fleet<'a> {
     }
 
     fn decide(&mut self, machine: usize, key: usize, limit: &Limit, tick: Tick) {
-        match self.machines[machine].budgets[key].decide(limit, tick, 1, false) {
+        let mut limit = limit.clone();
+        limit.ahead |= self.scenario.mistake == Some(Mistake::UsesEarly);
+        match self.machines[machine].budgets[key].decide(&limit, tick, 1, false) {
             Answer::Admit => self.admit(machine, key),
             Answer::Deny(_) => self.outcome.denied += 1,
             Answer::Wait => {

@@ -67,6 +67,8 @@ pub(super) enum Fault {
 pub(super) enum Mistake {
     /// Machines use grants that have lapsed.
     UsesLapsed,
+    /// Machines use what refills later at once.
+    UsesEarly,
     /// A machine admits before the store has answered, and reports it.
     AdmitsFirst,
     /// Costs are charged as of a second before.

@@ -214,7 +214,12 @@ fn part(random: &mut Random, now: u64) -> ShapePart {
                 };
                 Kernel::Cells(Cells { division, ..cells })
             }
-            4 | 5 => Kernel::Cells(Cells {
+            4 => Kernel::Cells(Cells {
+                division: Division::Weighted,
+                count: 2,
+                ..cells
+            }),
+            5 => Kernel::Cells(Cells {
                 length: length.div_ceil(count),
                 count,
                 ..cells

@@ -307,7 +307,7 @@ impl Model {
     }
 
     fn used(&self, record: &Record) -> u64 {
-        let free = self.limit.shape.parts[0].free(&record.used[0]);
+        let free = self.limit.shape.parts[0].free(&record.used[0], record.at);
         CAPACITY.saturating_add_signed(-free)
     }
 

@@ -32,7 +32,7 @@ function Level.give_back(part, list, units, used_at)
     list[1], list[2] = units, left_rest
 end
 function Level.taken(_, list) return list[1] + (list[2] > 0 and 1 or 0) end
-function Level.ahead(part) return part.refill end
+function Level.ahead(part, _, span) return span > 0 and part.refill or 0 end
 function Level.drains_in(part, units)
     local span = mul_div(units, part.period, part.rate)
     return min(span + 1, 2 ^ 50)
@@ -41,17 +41,12 @@ end
 -- Costs counted per cell of time, newest first, without zeros at the end.
 local Cells = {}
 local function cell(part, moment)
-    if part.is_calendar == 0 then return floor((moment + part.padding) / part.length) end
+    if part.form ~= 1 then return floor((moment + part.padding) / part.length) end
     return (moment < part.padding and 0 or 1) + (moment < part.padding + part.length and 0 or 1)
 end
 local function trim(list)
     local count = #list
     while list[count] == 0 do list[count], count = nil, count - 1 end
-end
-local function sum_from(list, first)
-    local sum = 0
-    for index = first, #list do sum = sum + list[index] end
-    return sum
 end
 function Cells.unused() return {} end
 function Cells.is_valid(part, list) return #list <= part.count end
@@ -76,18 +71,24 @@ function Cells.give_back(part, list, units, used_at)
     if list[index] then list[index] = max(list[index] - units, 0) end
     trim(list)
 end
-function Cells.taken(_, list) return sum_from(list, 1) end
 function Cells.drains_in() return 0 end
-function Cells.ahead(part, list)
-    local left = max(part.count - (cell(part, at + interval) - cell(part, at)), 0)
-    return min(sum_from(list, left + 1), part.refill)
+local function rest(part, moment) return part.length - fmod(moment + part.padding, part.length) end
+function Cells.taken(part, list, moment)
+    local sum, previous = 0, part.form == 2 and list[2] or 0
+    for index = 1, #list do sum = sum + list[index] end
+    return sum - previous + mul_div(previous, rest(part, moment), part.length)
+end
+function Cells.ahead(part, list, span)
+    local later = at + (part.form == 2 and min(span, rest(part, at) - 1) or span)
+    local left = Cells.advance(part, { unpack(list) }, at, later)
+    return Cells.taken(part, list, at) - Cells.taken(part, left, later)
 end
 
 local parts = {}
 for start = 49, #ARGV[1], 56 do
-    local is_cells, limit, refill, rate, period, count, is_calendar = unpacked('<' .. rep('d', 7), ARGV[1], start)
+    local is_cells, limit, refill, rate, period, count, form = unpacked('<' .. rep('d', 7), ARGV[1], start)
     parts[#parts + 1] = { kind = is_cells == 1 and Cells or Level, limit = limit, refill = refill, rate = rate,
-        period = period, length = rate, padding = period, count = count, is_calendar = is_calendar }
+        period = period, length = rate, padding = period, count = count, form = form }
 end
 
 local function new_record(moment)
@@ -157,7 +158,7 @@ end
 local function extend(units)
     local from, all, more = out + before > 0 and ends + length or at, 0, 0
     for index, part in ipairs(parts) do
-        all = max(all, part.kind.drains_in(part, part.kind.taken(part, used[index]) + out + before))
+        all = max(all, part.kind.drains_in(part, part.kind.taken(part, used[index], at) + out + before))
         more = max(more, part.kind.drains_in(part, units))
     end
     full_at = min(from + all, max(full_at, from) + more)
@@ -169,10 +170,11 @@ local function grant(demand, waiting, elapsed)
     local memory = MEMORY * interval
     asked = min(mul_div(asked, memory, memory + elapsed) + SCALE * demand, MAX_USED)
     if demand == 0 and waiting == 0 then return 0 end
-    local most, refill = MAX_INT, MAX_INT
+    local most, refill, span = MAX_INT, MAX_INT, 0
+    if is_ahead == 1 then span = interval elseif #parts == 1 and parts[1].kind == Cells then span = min(elapsed, interval) end
     for index, part in ipairs(parts) do
-        local ahead = is_ahead == 1 and part.kind.ahead(part, used[index]) or 0
-        most = min(most, part.limit - part.kind.taken(part, used[index]) - out - before + ahead)
+        local ahead = min(part.kind.ahead(part, used[index], span), part.refill)
+        most = min(most, part.limit - part.kind.taken(part, used[index], at) - out - before + ahead)
         refill = min(refill, part.refill)
     end
     most = max(most, 0)
