@@ -27,10 +27,12 @@ pub(super) fn search<S: Hash>(
     (None, known.len())
 }
 
-/// Takes an event from those that are left, if there is one to take. Returns false if it is not there.
-pub(super) fn take_event<E: PartialEq>(left: &mut Vec<E>, event: Option<E>) -> bool {
-    event.is_none_or(|event| {
-        let place = left.iter().position(|other| *other == event);
-        place.map(|place| left.remove(place)).is_some()
-    })
+/// The events that are left after one, if there is one. `None` if it is not there.
+pub(super) fn left_after<E: Copy + PartialEq>(left: &[E], event: Option<E>) -> Option<Vec<E>> {
+    let mut left = left.to_vec();
+    if let Some(event) = event {
+        let place = left.iter().position(|other| *other == event)?;
+        left.remove(place);
+    }
+    Some(left)
 }

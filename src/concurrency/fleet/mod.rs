@@ -18,8 +18,8 @@
 //! - The permits of a machine that crashed are free again within a life after its last renewal.
 //! - A machine that does not reach the store for a life admits no more requests. Those that it has in flight go on, in
 //!   addition to what other machines admit then. When it reaches the store again, they count.
-//! - A store that loses its values, or fails over to a copy without them, admits at most the limit anew, beside the
-//!   requests that are in flight. A third of a life later they count again.
+//! - A store that loses its values, fails over to a copy without them, or has one that cannot be read, which is replaced,
+//!   admits at most the limit anew, beside the requests that are in flight. A third of a life later they count again.
 //! - The same is true if the clock of the store jumps ahead, or if the monotonic clock of a machine stands still, as in
 //!   the sleep of a Linux machine. Machines whose own clocks decide, as with Cassandra, must
 //!   differ by less than a third of a life.

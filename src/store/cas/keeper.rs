@@ -6,7 +6,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     CasStore,
-    error::{damaged, shut_down},
+    error::shut_down,
     leases::{Holding, Holdings, LeasePlan, LeaseView},
     record::Record,
     shared::Shared,
@@ -253,6 +253,11 @@ impl<S: CasStore, H: LeaseHolder> OnKey for Keeper<S, H> {
         true
     }
 
+    /// As if the store had lost it. So another format needs another name.
+    fn replaces(&self) -> bool {
+        true
+    }
+
     fn needs_no_read(&self) -> bool {
         self.needs_no_read
     }
@@ -263,10 +268,9 @@ impl<S: CasStore, H: LeaseHolder> OnKey for Keeper<S, H> {
         is_current: bool,
     ) -> Result<(Option<Record>, Done), StoreError> {
         let Leases { machine, life, .. } = *self.leases;
-        let (now, known) = (held.now, held.has_value.then_some(&held.record.state));
-        let known = known.map_or_else(|| Some(Holdings::default()), |it| Holdings::from_bytes(it));
-        let known = known.ok_or_else(|| damaged(S::NAME))?;
-        let (view, at) = (known.view(machine, now), held.asked_at);
+        let (now, at) = (held.now, held.asked_at);
+        let known = Holdings::from_bytes(&held.record.state).unwrap_or_default();
+        let view = known.view(machine, now);
         self.next_turn = view.until_next_turn().map(|until| at.plus(until));
         let plan = self.holder.plan(&view, is_current);
         let begun = self.begun;

@@ -8,7 +8,7 @@ use crate::store::{
         Loaded, MemoryStore, Value,
         swap::{Step, Swapping},
     },
-    tests::{search, take_event},
+    tests::{left_after, search},
 };
 use crate::sync::{Mutex, lock};
 
@@ -170,10 +170,11 @@ impl Model {
     fn next(&self, state: &State) -> Vec<State> {
         let mut all = Vec::new();
         let mut then = |event: Option<Event>, change: &dyn Fn(&mut State)| {
-            let mut next = state.clone();
-            if !take_event(&mut next.left, event) {
+            let Some(left) = left_after(&state.left, event) else {
                 return;
-            }
+            };
+            let mut next = state.clone();
+            next.left = left;
             change(&mut next);
             next.settle();
             all.push(next);
@@ -411,9 +412,8 @@ fn search_all(mistake: Option<Mistake>) -> Option<&'static str> {
     searches
         .into_iter()
         .find_map(|([machines, step], happens)| {
-            let left = happens.to_vec();
             let first = State {
-                left,
+                left: happens.to_vec(),
                 now: Tick::ZERO.plus(1_000 * LIFE),
                 behind: Duration::ZERO,
                 value: None,
@@ -422,7 +422,6 @@ fn search_all(mistake: Option<Mistake>) -> Option<&'static str> {
             };
             let model = Model(mistake, Duration::from_secs(step));
             let (fault, states) = search(first, |it| model.next(it), |it| model.fault_of(it));
-            println!("{mistake:?}, {machines} machines, {happens:?}: {states} states, {fault:?}");
             assert!(fault.is_some() || states > 100);
             fault
         })

@@ -76,23 +76,6 @@ fn report(budget: &mut Budget, now: u64, returns_all: bool) -> [u64; 4] {
     [report.used, report.kept, report.returned, report.given_back]
 }
 
-/// Shows promises 201, 205.
-#[test]
-fn nothing_is_admitted_before_the_store_has_answered() {
-    let mut budget = Budget::default();
-    for now in 0..10 {
-        assert_eq!(budget.decide(&limit(), at(now), 1, false), Answer::Wait);
-        assert_eq!(budget.held(at(now)), 0);
-    }
-    assert_eq!(
-        budget.decide(&limit(), at(10), 101, false),
-        Answer::Deny(None)
-    );
-    adopt(&mut budget, 10, granted(2));
-    let answers = [(); 3].map(|()| budget.decide(&limit(), at(11), 1, true));
-    assert_eq!(answers, [Answer::Admit, Answer::Admit, Answer::Wait]);
-}
-
 /// Shows promise 205.
 #[test]
 fn a_later_request_waits_only_if_units_are_free_and_none_was_denied() {

@@ -443,17 +443,12 @@ impl<'a> Fleet<'a> {
             received,
             at: replies.now,
         };
-        let mistake = self.scenario.mistake;
         let state = &mut self.machines[machine];
         let (keys, ..) = state.flight.take().unwrap();
         state.time = Some(time);
         let limit = self.limit(machine);
-        let mut adopted = Limit::clone(&limit);
-        if mistake == Some(Mistake::UsesLapsed) {
-            adopted.life = 1 << 40;
-        }
         for (key, reply) in keys.iter().zip(&replies.keys) {
-            self.machines[machine].budgets[*key].adopt(&adopted, &reply.unwrap(), &time);
+            self.machines[machine].budgets[*key].adopt(&limit, &reply.unwrap(), &time);
         }
         for (key, deadline) in std::mem::take(&mut self.machines[machine].waiters) {
             if !keys.contains(&key) {

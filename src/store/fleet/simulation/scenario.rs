@@ -65,8 +65,6 @@ pub(super) enum Fault {
 /// A planted mistake, which a check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
-    /// Machines use grants that have lapsed.
-    UsesLapsed,
     /// Machines use what refills later at once.
     UsesEarly,
     /// A machine admits before the store has answered, and reports it.

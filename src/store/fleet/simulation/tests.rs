@@ -423,23 +423,3 @@ fn clocks_that_differ_admit_what_refills_in_between_once() {
     }
     assert!(run(8, 5, Some(Mistake::FollowsEveryClock)) > 1_000);
 }
-
-/// Shows promise 200.
-#[test]
-fn a_machine_that_stops_for_a_minute_uses_nothing_that_has_lapsed() {
-    // The largest excess of all shapes.
-    let excess = |mistake| {
-        let of_shape = |(_, shape): (&str, Shape)| {
-            let of = |after| Scenario {
-                faults: vec![(after, Fault::Stop(0, 60 * SECOND))],
-                seconds: 64,
-                mistake,
-                ..scenario(&shape, false, 3, 3_000)
-            };
-            [SECOND / 6, SECOND / 4].map(|after| of(after).run().excess)
-        };
-        shapes().map(of_shape).concat().into_iter().max().unwrap()
-    };
-    assert!(excess(None) <= 0, "{}", excess(None));
-    assert!(excess(Some(Mistake::UsesLapsed)) > 0);
-}

@@ -10,11 +10,10 @@ use super::super::machine::{Answer, Budget, StoreTime};
 use super::super::shape::{Level, Shape, ShapePart};
 use crate::clock::Tick;
 use crate::store::cas::Program;
-use crate::store::tests::{search, take_event};
+use crate::store::tests::{left_after, search};
 
 use Event::*;
 
-/// Four units, of which none comes back.
 const CAPACITY: u64 = 4;
 const LIFE: u64 = 1_000_000;
 /// How long a step of time is; the third one is past a life and the fourth past two.
@@ -39,6 +38,12 @@ enum Mistake {
     AdoptsAfterReset,
     ForgetsRefund,
     RefundsTwice,
+    /// The store grants without what has come back.
+    ForgetsRefill,
+    /// What has come back comes back again after the store's clock was set back.
+    RefillsTwice,
+    /// The store remembers the last batches of two machines only.
+    ForgetsThird,
 }
 
 /// What happens once.
@@ -69,6 +74,8 @@ struct Machine {
     flight: Option<(Batch, u64)>,
     /// When it has admitted a request that may be given back.
     admitted_at: Option<u64>,
+    /// By how much the store's time is behind, as far as it knows.
+    behind: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -91,10 +98,13 @@ struct State {
     wire: Vec<Message>,
     sent: Vec<Batch>,
     told: Vec<Replies>,
+    /// Units, but for those that have come back since.
     admitted: u64,
     charged: u64,
+    /// Units that have come back since the store's clock was set back: of those that were out then, too.
+    late: u64,
     has_refund: bool,
-    /// Whether what was granted may have lapsed.
+    /// Whether what was granted may have lapsed, or will.
     may_lapse: bool,
     /// Whether what was used may count twice.
     may_count_twice: bool,
@@ -102,15 +112,17 @@ struct State {
 
 struct Model {
     limit: Arc<Limit>,
+    /// How many units come back in a step, none or one.
+    refill: u64,
     mistake: Option<Mistake>,
 }
 
 impl Model {
-    fn new(mistake: Option<Mistake>) -> Self {
+    fn new(mistake: Option<Mistake>, refill: u64) -> Self {
         let level = Level {
             capacity: CAPACITY,
             rate: 1,
-            period: 1 << 50,
+            period: if refill > 0 { STEP } else { 1 << 50 },
         };
         let limit = Limit {
             shape: Shape::new(vec![ShapePart::Level(level)]),
@@ -118,8 +130,11 @@ impl Model {
             life: LIFE,
             ahead: true,
         };
-        let limit = Arc::new(limit);
-        Self { limit, mistake }
+        Self {
+            limit: Arc::new(limit),
+            refill,
+            mistake,
+        }
     }
 
     fn is(&self, mistake: Mistake) -> bool {
@@ -130,19 +145,24 @@ impl Model {
     fn next(&self, state: &State) -> Vec<State> {
         let mut all = Vec::new();
         let mut then = |event: Option<Event>, change: &dyn Fn(&mut State)| {
-            let mut next = state.clone();
-            if !take_event(&mut next.left, event) {
+            let Some(left) = left_after(&state.left, event) else {
                 return;
-            }
+            };
+            let mut next = state.clone();
+            next.left = left;
             change(&mut next);
             next.wire.sort();
             next.forget_the_answered();
             all.push(next);
         };
-        for index in 0..state.machines.len() {
+        let is_new = |machine: &Machine| *machine == Machine::new(machine.id);
+        for (index, machine) in state.machines.iter().enumerate() {
+            // Those that have done nothing are alike.
+            if is_new(machine) && state.machines[..index].iter().any(is_new) {
+                continue;
+            }
             then(Some(Request), &|next| self.request(next, index));
             then(Some(Death), &|next| next.die(index));
-            let machine = &state.machines[index];
             if machine.flight.is_none() && machine.budget.is_due() {
                 then(None, &|next| self.send(next, index, false));
                 then(Some(Close), &|next| self.send(next, index, true));
@@ -162,6 +182,8 @@ impl Model {
         }
         then(Some(Step), &|next| {
             next.now += STEP;
+            next.admitted = next.admitted.saturating_sub(self.refill);
+            next.late += self.refill * u64::from(next.behind > 0);
             next.may_lapse = true;
         });
         then(Some(SetBack), &|next| {
@@ -206,12 +228,11 @@ impl Model {
     fn send(&self, state: &mut State, index: usize, returns_all: bool) {
         let (machine, now) = (&mut state.machines[index], tick(state.now));
         machine.sequence += 1;
-        // Without that it is not known what of a refund time has given back.
-        let time = state.has_refund.then_some(StoreTime {
+        let time = machine.behind.map(|behind| StoreTime {
             begun: now,
             sent: now,
             received: now,
-            at: state.now - state.behind,
+            at: state.now - behind,
         });
         let mut report = machine.budget.collect(time.as_ref(), now, returns_all);
         if self.is(Mistake::KeepsReturned) && report.returned > 0 {
@@ -250,6 +271,7 @@ impl Model {
                     _ => return,
                 };
                 machine.flight = None;
+                machine.behind = Some(state.behind);
                 let time = StoreTime {
                     begun: tick(begun),
                     sent: tick(begun),
@@ -275,13 +297,19 @@ impl Model {
             let last = state.values.entry(batch.sequence_key.to_string());
             last.or_insert_with(first);
         }
-        if let Some(mut record) = self.record(state) {
-            if self.is(Mistake::ForgetsLapsed) && now >= record.ends {
-                record.out = [0; 2];
-                let text = text_of(&record.lists()).into_bytes();
-                state.values.insert("key".to_owned(), text);
-            }
+        if self.is(Mistake::ForgetsThird) && !state.values.contains_key(&*batch.sequence_key) {
+            let mut known = state.values.keys().filter(|key| *key != "key");
+            let first = known.clone().min().filter(|_| known.nth(1).is_some());
+            first.cloned().map(|first| state.values.remove(&first));
         }
+        self.change(state, |record| match self.mistake {
+            Some(Mistake::ForgetsLapsed) if now >= record.ends => record.out = [0; 2],
+            Some(Mistake::ForgetsRefill) => record.at = record.at.max(now),
+            Some(Mistake::RefillsTwice) if now < record.at => {
+                record.advance(&self.limit.shape, record.at + 10 * LIFE);
+            }
+            _ => {}
+        });
         let keys: Vec<_> = batch.keys().into_iter().map(str::to_owned).collect();
         let values = keys
             .iter()
@@ -292,13 +320,18 @@ impl Model {
             state.values.insert(key, write.value.bytes);
         }
         if self.is(Mistake::ForgetsOut) {
-            if let Some(mut record) = self.record(state) {
-                record.out = [0; 2];
-                let text = text_of(&record.lists()).into_bytes();
-                state.values.insert("key".to_owned(), text);
-            }
+            self.change(state, |record| record.out = [0; 2]);
         }
         replies
+    }
+
+    /// A mistake of the store.
+    fn change(&self, state: &mut State, change: impl FnOnce(&mut Record)) {
+        if let Some(mut record) = self.record(state).filter(|_| self.mistake.is_some()) {
+            change(&mut record);
+            let text = text_of(&record.lists()).into_bytes();
+            state.values.insert("key".to_owned(), text);
+        }
     }
 
     fn record(&self, state: &State) -> Option<Record> {
@@ -316,44 +349,51 @@ impl Model {
         if state.admitted > CAPACITY {
             return Some("more was admitted than the limit");
         }
-        let record = self.record(state)?;
+        let mut record = self.record(state)?;
+        record.advance(&self.limit.shape, state.now - state.behind);
         let (used, out) = (self.used(&record), record.out[0] + record.out[1]);
         if used + out > CAPACITY + state.charged && !state.may_count_twice {
             return Some("more is used and out than the limit");
         }
-        if state.admitted > used + out {
+        if state.admitted > used + out + state.late {
             return Some("a unit that was admitted is neither used nor out");
         }
         let held = state
             .machines
             .iter()
             .map(|one| one.budget.held(tick(state.now)));
-        if state.admitted + held.sum::<u64>() > used + out {
+        if state.admitted + held.sum::<u64>() > used + out + state.late {
             return Some("a unit that a machine can admit is neither used nor out");
-        }
-        let is_settled = |one: &Machine| one.flight.is_none() && !one.budget.is_due();
-        let is_known = !state.has_refund || state.machines.iter().all(is_settled);
-        if !state.may_lapse && is_known && used > state.admitted + state.charged {
-            return Some("a unit was charged that was not used, or was given back");
         }
         // Every state leads to one in which nothing is under way.
         let is_quiet = state.wire.is_empty();
+        let is_settled = |one: &Machine| one.flight.is_none() && !one.budget.is_due();
+        let are_settled = state.machines.iter().all(is_settled);
+        let is_known = !state.has_refund || are_settled;
+        if !state.may_lapse && is_known && used > state.admitted + state.charged {
+            return Some("a unit was charged that was not used, or was given back");
+        }
+        if !state.may_lapse && is_quiet && are_settled && out > 0 {
+            return Some("a unit is out that no machine has");
+        }
         is_quiet.then(|| self.lost_of(state)).flatten()
     }
 
     /// Whether a unit is lost for ever: after two lives, another machine must be granted half of what is not used.
     fn lost_of(&self, state: &State) -> Option<&'static str> {
-        let mut later = state.clone();
-        later.now += 4 * LIFE;
-        let mut machine = Machine::new(99);
-        let _ = machine
-            .budget
-            .decide(&self.limit, tick(later.now), 1, false);
-        later.machines.push(machine);
-        self.send(&mut later, state.machines.len(), false);
-        let batch = later.sent[later.sent.len() - 1].clone();
-        let replies = self.execute(&mut later, &batch);
-        let free = CAPACITY.saturating_sub(self.used(&self.record(&later)?));
+        let (mut later, mut replies) = (state.clone(), Replies::default());
+        // What is out when the store finds out that its clock was set back comes back from then on.
+        for id in 0..=self.refill {
+            later.now += 4 * LIFE;
+            later.machines.push(Machine::new(98 + id));
+            let index = later.machines.len() - 1;
+            self.request(&mut later, index);
+            self.send(&mut later, index, false);
+            let batch = later.sent[later.sent.len() - 1].clone();
+            replies = self.execute(&mut later, &batch);
+        }
+        let used = self.used(&self.record(&later)?) * (1 - self.refill);
+        let free = CAPACITY.saturating_sub(used);
         let granted = replies.keys[0].expect("a reply").grant.units;
         (granted < free.div_ceil(2)).then_some("a unit is lost for ever")
     }
@@ -371,6 +411,7 @@ impl Model {
             told: Vec::new(),
             admitted: 0,
             charged: 0,
+            late: 0,
             has_refund: false,
             may_lapse: false,
             may_count_twice: false,
@@ -391,6 +432,7 @@ impl Machine {
             sequence: 0,
             flight: None,
             admitted_at: None,
+            behind: None,
         }
     }
 }
@@ -404,6 +446,7 @@ impl State {
     fn die(&mut self, index: usize) {
         let id = self.machines[index].id + 10;
         self.machines[index] = Machine::new(id);
+        self.may_lapse = true;
     }
 
     fn charge(&mut self, index: usize) {
@@ -454,31 +497,41 @@ impl State {
     }
 }
 
-/// The circumstances that are searched: how many machines there are, and what happens.
-const SEARCHES: [(u64, &[Event]); 12] = [
-    (2, &[Request, Request, Request]),
-    (2, &[Request, Request, Loss, Repeat]),
-    (2, &[Request, Request, Step, Step]),
-    (2, &[Request, Request, Death, Step]),
-    (2, &[Request, Request, Step, SetBack]),
-    (2, &[Request, Request, Repeat, Forget]),
-    (3, &[Request, Request]),
+/// What is searched: how many machines there are, how many units come back in a step, and what happens.
+const SEARCHES: [(u64, u64, &[Event]); 18] = [
+    (2, 0, &[Request, Request, Request]),
+    (2, 0, &[Request, Request, Loss, Repeat]),
+    (2, 0, &[Request, Request, Step, Step]),
+    (2, 0, &[Request, Request, Death, Step]),
+    (2, 0, &[Request, Request, Step, SetBack]),
+    (2, 0, &[Request, Request, Repeat, Forget]),
     // A machine alone with more requests than units.
-    (1, &[Request, Request, Request, Request, Request, Repeat]),
-    (2, &[Request, Request, Refund, Charge]),
-    (1, &[Request, Request, Request, Refund, Close, Step]),
+    (1, 0, &[Request, Request, Request, Request, Request, Repeat]),
+    (2, 0, &[Request, Request, Refund, Charge]),
+    (1, 0, &[Request, Request, Request, Refund, Close, Step]),
     // What other machines hold outlives a reset.
-    (1, &[Request, Request, Request, Request, Reset, Charge]),
-    (1, &[Request, Request, Request, Reset, Refund, Repeat]),
+    (1, 0, &[Request, Request, Request, Reset, Charge]),
+    (1, 0, &[Request, Request, Reset, Refund, Repeat]),
+    (3, 0, &[Request, Request, Request, Repeat]),
+    (3, 0, &[Request, Request, Loss, Step]),
+    (3, 0, &[Request, Request, Death, Step]),
+    (2, 1, &[Request, Request, Step, SetBack]),
+    (1, 1, &[Request, Request, Request, Request, SetBack]),
+    (2, 1, &[Request, Request, Step, Repeat]),
+    (
+        1,
+        1,
+        &[Request, Request, Request, Request, Request, Step, Step],
+    ),
 ];
 
 /// Shows promises 200, 202.
 #[test]
 fn no_state_of_a_few_machines_breaks_the_limit_or_loses_a_unit() {
-    for (machines, events) in SEARCHES {
-        let (fault, states) = Model::new(None).search(events, machines);
-        assert_eq!(fault, None, "{machines} machines, {events:?}");
-        assert!(states > 100, "{machines} machines, {events:?}: {states}");
+    for (machines, refill, events) in SEARCHES {
+        let (fault, states) = Model::new(None, refill).search(events, machines);
+        assert_eq!(fault, None, "{machines} machines, {refill}, {events:?}");
+        assert!(states > 100);
     }
 }
 
@@ -494,12 +547,15 @@ fn the_search_finds_every_planted_mistake() {
         (Mistake::AdoptsTwice, 1),
         (Mistake::KeepsReturned, 0),
         (Mistake::TrustsLostRecord, 5),
-        (Mistake::AdoptsAfterReset, 11),
-        (Mistake::ForgetsRefund, 9),
-        (Mistake::RefundsTwice, 9),
+        (Mistake::AdoptsAfterReset, 10),
+        (Mistake::ForgetsRefund, 8),
+        (Mistake::RefundsTwice, 8),
+        (Mistake::ForgetsThird, 11),
+        (Mistake::RefillsTwice, 15),
+        (Mistake::ForgetsRefill, 14),
     ] {
-        let (machines, events): (_, &[Event]) = SEARCHES[search];
-        let (found, _) = Model::new(Some(mistake)).search(events, machines);
+        let (machines, refill, events): (_, _, &[Event]) = SEARCHES[search];
+        let (found, _) = Model::new(Some(mistake), refill).search(events, machines);
         assert!(found.is_some(), "{mistake:?}");
     }
 }
