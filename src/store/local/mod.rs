@@ -450,4 +450,12 @@ mod tests {
         changed.expect("a valid algorithm");
         assert!(clock.0.1.load(Relaxed));
     }
+
+    #[test]
+    fn a_change_reaches_a_table_that_is_allocated_and_not_used() {
+        let local = Local::new(TokenBucket::new(Quota::per_second(1)));
+        local.allocate();
+        let _ = local.set_algorithm(TokenBucket::new(Quota::per_second(2)));
+        assert_eq!(local.check(&1, 1).limit, 2);
+    }
 }
