@@ -208,8 +208,7 @@ impl<K: Clone + Send + 'static> Backend<K> for Quotas<K> {
     }
 
     fn take_turn(&self, key: &K, cost: u64, at: Tick, late: Duration) -> Option<Decision> {
-        let limit = self.at_once(key).filter(|_| self.decides_at_once);
-        limit?.take_turn(key, cost, at, late)
+        self.at_once(key)?.take_turn(key, cost, at, late)
     }
 
     fn expected_wait(&self, key: &K, costs: LineCosts, at: Tick) -> Option<[Duration; 2]> {
