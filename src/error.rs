@@ -75,10 +75,10 @@ enum ErrorKind {
     /// Transient: the call was not sent, because others failed or too many are queued.
     #[cfg(feature = "cas")]
     NotSent,
-    Permanent,
-    /// Permanent, and of one key: others may be decided.
+    /// Transient, and of one key: the server has replied.
     #[cfg(feature = "cas")]
     OfKey,
+    Permanent,
 }
 
 impl StoreError {
@@ -113,13 +113,18 @@ impl StoreError {
         }
     }
 
-    /// A permanent error of one key.
+    /// A transient error of one key, as others hold it: no reason not to ask for other keys.
     #[cfg(feature = "cas")]
     pub(crate) const fn of_key(message: String) -> Self {
         Self {
             message,
             kind: ErrorKind::OfKey,
         }
+    }
+
+    #[cfg(feature = "cas")]
+    pub(crate) fn is_of_key(&self) -> bool {
+        self.kind == ErrorKind::OfKey
     }
 
     /// Whether the call was not sent.
@@ -130,12 +135,7 @@ impl StoreError {
 
     /// Whether a later retry may succeed without an operator fixing anything.
     pub const fn is_transient(&self) -> bool {
-        match self.kind {
-            ErrorKind::Transient => true,
-            #[cfg(feature = "cas")]
-            ErrorKind::NotSent => true,
-            _ => false,
-        }
+        !matches!(self.kind, ErrorKind::Permanent)
     }
 }
 

@@ -45,18 +45,22 @@ pub(crate) async fn machines_admit_exactly<S: CasStore>(limit: u64, stores: [S; 
     assert_eq!(tasks.join_all().await.into_iter().sum::<u64>(), limit);
 }
 
-/// A decision costs one round trip after the first one.
-pub(crate) async fn a_decision_is_one_round_trip<S: CasStore>(store: S) {
-    let limit = machine(store, 20);
+/// A decision costs one round trip after the first one, and a denial writes nothing.
+pub(crate) async fn a_decision_is_one_round_trip<S: CasStore + Clone>(store: S) {
+    let limit = machine(store.clone(), 20);
     for left in (0..20).rev() {
         let decision = limit.decide("alone", 1).await.expect("a decision");
-        assert!(decision.is_admitted());
-        assert_eq!(decision.remaining(), left);
+        assert_eq!((decision.is_admitted(), decision.remaining()), (true, left));
     }
     let stats = Backend::<str>::stats(&limit);
     assert_eq!((stats.store_calls, stats.conflicts), (21, 0));
+    // Each write has a version of its own.
+    let key = "{throttle:shared:alone}bucket/10000000s.4";
+    let value = async || store.load(key).await.expect("a reply").value;
+    let before = value().await.expect("the key's value");
     let denied = limit.decide("alone", 1).await.expect("a decision");
     assert!(denied.is_denied() && denied.retry_after.is_some());
+    assert_eq!(value().await, Some(before));
 }
 
 /// Machines that share five permits serve all requests, and have no more than five in flight.

@@ -181,11 +181,6 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
         self
     }
 
-    /// The error of the last call, if it failed.
-    pub fn last_error(&self) -> Option<StoreError> {
-        self.inner.shared.breakers.last_error()
-    }
-
     fn call<K: RemoteKey + ?Sized>(&self, key: &K, op: Op) -> AnyDecision {
         let Self { inner, decider } = self;
         let mut key = key_name(&inner.name_prefix, key);
@@ -209,8 +204,7 @@ impl<S: CasStore, A: Algorithm> Cas<S, A> {
             version,
             reply_tx: None,
         };
-        let sent = inner.send(waiting);
-        sent.unwrap_or_else(|error| AnyDecision::ready(Err(error)))
+        inner.send(waiting)
     }
 }
 
@@ -228,40 +222,52 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
     }
 
     /// Sends a call: its caller does if there are no others in the lane.
-    fn send(self: &Arc<Self>, waiting: Waiting<A>) -> Result<AnyDecision, StoreError> {
+    fn send(self: &Arc<Self>, waiting: Waiting<A>) -> AnyDecision {
         let (lane, tasks) = self.lane_of(&waiting);
         let ends_by = self.ends_by(waiting.queued_at);
         let now = waiting.queued_at;
         if tasks == IN_FLIGHT && self.lanes.enter_alone(&lane, now, ends_by) {
             let inner = Arc::clone(self);
             let alone = Alone { inner, lane };
-            return Ok(AnyDecision::pending(alone.send(waiting)));
+            return AnyDecision::pending(alone.send(waiting));
         }
-        self.queue(&lane, tasks, waiting).map(AnyDecision::pending)
+        AnyDecision::pending(self.queue(&lane, tasks, waiting))
     }
 
     /// Queues a call, and starts a task if fewer than so many decide the calls of its lane.
+    pub(super) fn push(self: &Arc<Self>, lane: &Lane, tasks: usize, mut waiting: Waiting<A>) {
+        let runtime = match self.shared.runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => return waiting.reply(Err(error)),
+        };
+        let now = MonotonicClock.now();
+        let ends_by = self.ends_by(now);
+        match self.lanes.push(lane, waiting, tasks, (now, ends_by)) {
+            Ok(None) => {}
+            Ok(Some(place)) => {
+                let inner = Arc::clone(self);
+                runtime.spawn(Driver { inner, place }.run());
+            }
+            Err(mut waiting) => {
+                let text = format!("{}: too many calls are queued", S::NAME);
+                waiting.reply(Err(StoreError::not_sent(text)));
+            }
+        }
+    }
+
+    /// Queues a call, for its caller.
     fn queue(
         self: &Arc<Self>,
         lane: &Lane,
         tasks: usize,
         mut waiting: Waiting<A>,
-    ) -> Result<impl Future<Output = Result<Decision, StoreError>> + Send + use<S, A>, StoreError>
-    {
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send + use<S, A> {
         let (now, deadline) = (waiting.queued_at, waiting.deadline);
         let (call, inner) = (waiting.call.clone(), Arc::clone(self));
         let (reply_tx, reply) = oneshot::channel();
         waiting.reply_tx = Some(reply_tx);
-        let runtime = self.shared.runtime()?;
-        let place = self
-            .lanes
-            .push(lane, waiting, tasks, (now, self.ends_by(now)));
-        let too_many = |_| StoreError::not_sent(format!("{}: too many calls are queued", S::NAME));
-        if let Some(place) = place.map_err(too_many)? {
-            let inner = Arc::clone(self);
-            runtime.spawn(Driver { inner, place }.run());
-        }
-        Ok(async move {
+        self.push(lane, tasks, waiting);
+        async move {
             let decided = match within(deadline, reply).await {
                 Some(Ok(decided)) => decided,
                 Some(Err(_)) => Err(shut_down(S::NAME)),
@@ -269,7 +275,7 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
                 None => Err(inner.shared.deadline_exceeded()),
             };
             inner.end(&call, now, decided)
-        })
+        }
     }
 
     /// The result of a call for its caller.
@@ -293,7 +299,7 @@ impl<S: CasStore, A: Algorithm> Alone<S, A> {
     async fn send(self, waiting: Waiting<A>) -> Result<Decision, StoreError> {
         let Self { inner, lane } = &self;
         if Handle::try_current().is_err() {
-            return inner.queue(lane, IN_FLIGHT, waiting)?.await;
+            return inner.queue(lane, IN_FLIGHT, waiting).await;
         }
         let ends_at = waiting.deadline;
         let program = Calls::new(inner, vec![waiting], None);

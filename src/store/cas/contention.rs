@@ -63,6 +63,11 @@ impl Contended {
         was_contended
     }
 
+    /// Lets a key be swapped, until the next conflict.
+    pub(super) fn forget(&self, key: &str) {
+        lock(&self.0).remove(key);
+    }
+
     /// Notes which versions a program has found and written: it is a conflict if another machine has written since.
     pub(super) fn note_turn(
         &self,

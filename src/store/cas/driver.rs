@@ -137,6 +137,14 @@ impl<S: CasStore, A: Algorithm> Inner<S, A> {
         let joined = joined.unwrap_or_else(PoisonError::into_inner);
         let mut calls = program.own;
         calls.extend(joined);
+        if ran.as_ref().is_err_and(StoreError::is_of_key) {
+            // Of one of the keys. Each waits for itself from now on.
+            for call in calls {
+                self.shared.contended.forget(&call.key);
+                self.push(&Lane::Key(Arc::clone(&call.key)), 1, call);
+            }
+            return;
+        }
         let results = ran.unwrap_or_else(|error| vec![Err(error); calls.len()]);
         self.end_all(calls, program.asked_at, results).await;
     }

@@ -6,10 +6,8 @@ use crate::error::StoreError;
 
 /// The bytes in the store cannot be read.
 pub(in crate::store) fn damaged(store: &str) -> StoreError {
-    StoreError::of_key(format!(
-        "{store}: the value of the key is damaged or of a newer release: reset the key, or give \
-         the limit another name"
-    ))
+    let text = "the value of the key is damaged or of a newer release: reset the key, or give the limit another name";
+    StoreError::new(format!("{store}: {text}"), false)
 }
 
 /// It cannot be found out any more whether a swap was executed.

@@ -35,7 +35,8 @@
 //! once or not at all. The same is true of a call that gets no reply where the store runs it in one step.
 //!
 //! After three failures in a row the circuit breaker opens, as in Redis: calls fail at once until a
-//! probe gets a reply. A permanent error closes the breaker: it is a mistake, not an outage.
+//! probe gets a reply. A permanent error closes the breaker: it is a mistake, not an outage. So does an error of one key,
+//! such as a row that is locked.
 //!
 //! # Time
 //!

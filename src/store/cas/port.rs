@@ -121,11 +121,6 @@ pub trait CasStore: fmt::Debug + Send + Sync + 'static {
     fn settings(&self) -> Settings {
         Settings::new(Self::NAME)
     }
-
-    /// Why the store cannot be reached at present, if that is known. An error of a call that took too long names it.
-    fn last_error(&self) -> Option<StoreError> {
-        None
-    }
 }
 
 /// What is written depends on what the store holds, and on nothing else that changes.

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{Arc, atomic::AtomicU64 as Counter},
     time::Duration,
 };
@@ -97,16 +97,6 @@ impl<S: CasStore> Shared<S> {
             .await;
     }
 
-    /// Runs one operation of the store on a key within the deadline of a call.
-    pub(in crate::store) async fn call<T>(
-        &self,
-        key: &str,
-        operation: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let ends_at = MonotonicClock.now().plus(self.deadline);
-        self.call_until(key, ends_at, pin!(operation)).await
-    }
-
     /// Whether the store has replied since.
     pub(super) fn has_answered_since(&self, moment: Tick) -> bool {
         self.answered_at.load(Ordering::Relaxed) >= moment.as_nanos()
@@ -114,14 +104,7 @@ impl<S: CasStore> Shared<S> {
 
     /// The error of a call that took too long.
     pub(in crate::store) fn deadline_exceeded(&self) -> StoreError {
-        let error = too_late(S::NAME, self.deadline);
-        match self.store.last_error() {
-            None => error,
-            Some(cause) => StoreError::new(
-                format!("{error}; the last error: {cause}"),
-                cause.is_transient(),
-            ),
-        }
+        too_late(S::NAME, self.deadline)
     }
 
     /// Lets other machines that use a key go first, for a call that waits since `begun_at`.

@@ -4,6 +4,8 @@
 //! record of an exact limit with that of the key as its state. So it names its last writes, and a swap without a reply is
 //! found. If others may have displaced its name, what was used counts again, and what was given back lapses.
 
+use std::pin::pin;
+
 use tokio::sync::Mutex;
 
 use super::batch::{Batch, Replies, micros, text_of};
@@ -41,7 +43,10 @@ pub(super) async fn exchange<S: CasStore>(
     let key = &batch.keys[0].0;
     if S::RUNS != Runs::None {
         RemoteMetrics(S::NAME).batch_sent(batch.keys.len());
-        return shared.call(key, shared.store.run(batch)).await;
+        let ends_at = begun.plus(shared.deadline);
+        return shared
+            .call_until(key, ends_at, pin!(shared.store.run(batch)))
+            .await;
     }
     shared.back_off(key, begun).await;
     let mut exchange = Exchange {

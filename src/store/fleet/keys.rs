@@ -173,7 +173,8 @@ impl Keys {
     ) -> Result<(&'a mut KeyEntry, &'a Limit), StoreError> {
         let is_full = self.len() >= self.capacity && !shard.keys.contains_key(&hash);
         if is_full && !self.make_room(shard, now) {
-            let message = "all keys of the table are being exchanged";
+            let message =
+                "all keys of the table are being exchanged: a larger capacity avoids this";
             return Err(StoreError::new(message, true));
         }
         let entry = shard.keys.entry(hash).or_insert_with(|| {

@@ -74,10 +74,6 @@ impl CasStore for Redis {
     fn settings(&self) -> Settings {
         self.settings.clone()
     }
-
-    fn last_error(&self) -> Option<StoreError> {
-        self.connection.last_error()
-    }
 }
 
 impl Redis {

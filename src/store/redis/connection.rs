@@ -62,11 +62,6 @@ impl Connection {
         self.connector.settings().source.is_cluster()
     }
 
-    /// The last error of connecting, if there is no connection.
-    pub(super) fn last_error(&self) -> Option<StoreError> {
-        self.connector().last_error()
-    }
-
     /// Sends a command once. Connects first if necessary.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, CallError> {
         let taken = self.connector().get().await.map_err(|error| CallError {

@@ -81,7 +81,8 @@ impl ErrorClass {
             "LOADING",
             "BUSY",
         ];
-        if text.contains("max number of clients") {
+        // `SCRIPT KILL` ends scripts that have written nothing.
+        if text.contains("max number of clients") || text.contains("Script killed by user") {
             return Self::Unavailable;
         }
         // Before 7.0 a server wrapped the error of a command in a script:
@@ -170,59 +171,83 @@ mod tests {
         }
     }
 
+    /// What is transient goes away without an operator, or is an outage whoever ends it.
     #[test]
-    fn error_replies_are_classified() {
-        let cases = [
-            ("NOSCRIPT No matching script", ErrorClass::NoScript),
+    fn each_error_has_its_class_and_the_advice_that_helps() {
+        use ErrorClass::{
+            CrossSlot, NoScript, Permanent, Redirected, SlotMigrating, Unavailable, WrongServer,
+        };
+        let in_script =
+            |code| format!("ERR Error running script (call to f_1): @user_script:6: -{code} ..");
+        let cluster = "connect with Redis::with_cluster";
+        for (reply, class, advice) in [
+            ("NOSCRIPT No matching script", NoScript, ""),
+            ("READONLY You can't write", WrongServer, "to a replica"),
+            (&in_script("READONLY"), WrongServer, "to a replica"),
+            ("MASTERDOWN Link with MASTER is down", WrongServer, ""),
+            ("MOVED 3999 127.0.0.1:6381", Redirected, cluster),
+            ("ASK 3999 127.0.0.1:6381", Redirected, cluster),
+            ("CROSSSLOT Keys in request", CrossSlot, cluster),
+            ("TRYAGAIN Multiple keys request", SlotMigrating, ""),
+            ("CLUSTERDOWN The cluster is down", SlotMigrating, ""),
+            ("LOADING Redis is loading the dataset", Unavailable, ""),
+            ("BUSY Redis is busy running a script", Unavailable, ""),
             (
-                "READONLY You can't write against a read only replica.",
-                ErrorClass::WrongServer,
+                "ERR Error running script: Script killed by user with SCRIPT KILL.",
+                Unavailable,
+                "",
+            ),
+            ("NOREPLICAS Not enough good replicas", Unavailable, ""),
+            ("MISCONF Redis is configured to save", Unavailable, ""),
+            ("OOM command not allowed", Unavailable, "more memory"),
+            (&in_script("OOM"), Unavailable, "more memory"),
+            ("ERR max number of clients reached", Unavailable, ""),
+            (
+                "ERR max number of clients + cluster connections",
+                Unavailable,
+                "",
             ),
             (
-                "CROSSSLOT Keys in request don't hash to the same slot",
-                ErrorClass::CrossSlot,
-            ),
-            ("MOVED 3999 127.0.0.1:6381", ErrorClass::Redirected),
-            ("ASK 3999 127.0.0.1:6381", ErrorClass::Redirected),
-            (
-                "LOADING Redis is loading the dataset in memory",
-                ErrorClass::Unavailable,
+                "NOAUTH Authentication required.",
+                Permanent,
+                "the user or password",
             ),
             (
-                "BUSY Redis is busy running a script",
-                ErrorClass::Unavailable,
+                "WRONGPASS invalid username-password",
+                Permanent,
+                "the user or password",
             ),
             (
-                "OOM command not allowed when used memory > 'maxmemory'.",
-                ErrorClass::Unavailable,
-            ),
-            ("ERR max number of clients reached", ErrorClass::Unavailable),
-            (
-                "ERR max number of clients + cluster connections reached",
-                ErrorClass::Unavailable,
+                "ERR Protocol error: unauthenticated multibulk length",
+                Permanent,
+                "the user or password",
             ),
             (
-                "NOPERM this user has no permissions to run 'evalsha'",
-                ErrorClass::Permanent,
-            ),
-            ("NOAUTH Authentication required.", ErrorClass::Permanent),
-            (
-                "ERR The user executing the script can't run this command or subcommand",
-                ErrorClass::Permanent,
-            ),
-            ("WRONGTYPE Operation against a key", ErrorClass::Permanent),
-            ("ERR unknown command", ErrorClass::Permanent),
-            (
-                "ERR Error running script (call to f_1): @user_script:6: -OOM command not allowed",
-                ErrorClass::Unavailable,
+                "NOPERM this user has no permissions",
+                Permanent,
+                "let this user run",
             ),
             (
-                "ERR Error running script (call to f_1): @user_script:6: -READONLY You can't write",
-                ErrorClass::WrongServer,
+                "ERR The user executing the script can't run this",
+                Permanent,
+                "let this user run",
             ),
-        ];
-        for (reply, class) in cases {
-            assert_eq!(ErrorClass::from_error(&server(reply)), class, "{reply}");
+            ("WRONGTYPE Operation against a key", Permanent, ""),
+            ("EXECABORT Transaction discarded", Permanent, ""),
+            ("ERR unknown command", Permanent, ""),
+        ] {
+            let error = server(reply);
+            assert_eq!(ErrorClass::from_error(&error), class, "{reply}");
+            let told = class.to_store_error(&error, false);
+            let transient = !matches!(class, Permanent | CrossSlot | Redirected);
+            assert_eq!(told.is_transient(), transient, "{told}");
+            let text = told.to_string();
+            assert_eq!(text.contains(';'), !advice.is_empty(), "{text}");
+            assert!(text.contains(advice), "{text}");
+            // The client of a cluster follows redirections.
+            let by_cluster = class.to_store_error(&error, true);
+            assert_eq!(by_cluster.is_transient(), transient || class == Redirected);
+            assert!(advice != cluster || !by_cluster.to_string().contains(';'));
         }
     }
 
@@ -246,19 +271,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn only_permanent_errors_are_not_transient() {
-        let error = server("NOPERM this user has no permissions");
-        let error = ErrorClass::from_error(&error).to_store_error(&error, false);
-        assert!(!error.is_transient() && error.to_string().contains("let this user run"));
-        let error = server("OOM command not allowed");
-        assert!(
-            ErrorClass::from_error(&error)
-                .to_store_error(&error, false)
-                .is_transient()
-        );
-    }
-
     fn certificate_error() -> RedisError {
         std::io::Error::other("invalid peer certificate: UnknownIssuer").into()
     }
@@ -275,34 +287,17 @@ mod tests {
         }
         let class = ErrorClass::from_connect_error(&certificate_error());
         assert_eq!(class, ErrorClass::Permanent);
+        let no_entry = (ErrorKind::AuthenticationFailed, "no entry").into();
+        for (error, advice) in [
+            (certificate_error(), "the trusted certificates"),
+            (no_entry, WRONG_PASSWORD),
+        ] {
+            let class = ErrorClass::from_connect_error(&error);
+            let told = class.to_store_error(&error, false).to_string();
+            assert!(told.ends_with(advice), "{told}");
+        }
         let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         let class = ErrorClass::from_connect_error(&reset.into());
         assert_eq!(class, ErrorClass::Unavailable);
-    }
-
-    #[test]
-    fn only_an_error_that_an_operator_can_correct_has_advice() {
-        let crossed = || server("CROSSSLOT Keys in request don't hash to the same slot");
-        let no_entry = (ErrorKind::AuthenticationFailed, "no entry").into();
-        let unknown = "ERR Protocol error: unauthenticated multibulk length";
-        for (error, by_cluster_client, advice) in [
-            (crossed(), false, "connect with Redis::with_cluster"),
-            (crossed(), true, ""),
-            (
-                server("READONLY You can't write"),
-                false,
-                "leads to a replica",
-            ),
-            (server("MASTERDOWN Link with MASTER is down"), false, ""),
-            (server("BUSY Redis is busy running a script"), false, ""),
-            (server(unknown), false, "correct the user or password"),
-            (no_entry, false, "correct the user or password"),
-            (certificate_error(), false, "the trusted certificates"),
-        ] {
-            let class = ErrorClass::from_error(&error);
-            let text = class.to_store_error(&error, by_cluster_client).to_string();
-            assert_eq!(text.contains(';'), !advice.is_empty(), "{text}");
-            assert!(text.contains(advice), "{text}");
-        }
     }
 }

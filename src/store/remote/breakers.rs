@@ -78,11 +78,12 @@ impl Breakers {
         Err(StoreError::not_sent(message))
     }
 
-    /// Records the error of a call on a key that was sent at `sent_at`. A permanent one shows that the server is there:
-    /// it closes the breaker, so that no caller takes a mistake for an outage.
+    /// Records the error of a call on a key that was sent at `sent_at`. A permanent one, and one of the key alone, shows
+    /// that the server is there: it closes the breaker, so that no caller takes it for an outage.
     pub(crate) fn record_error(&self, key: &str, sent_at: Tick, error: &StoreError) {
-        let failed_at = error.is_transient().then_some(sent_at);
-        if failed_at.is_none() {
+        let is_outage = error.is_transient() && !error.is_of_key();
+        let failed_at = is_outage.then_some(sent_at);
+        if !error.is_transient() {
             self.refusals.log_refusal(self.store, error);
         }
         self.record(self.range_of(key), failed_at, Some(error));
@@ -112,12 +113,6 @@ impl Breakers {
         };
         let (store, log) = (self.store, &range.log);
         log.record(&format_args!("{store} {to}"), is_open, error, has_switched);
-    }
-
-    /// The error of the last call to a server, if it failed.
-    pub(crate) fn last_error(&self) -> Option<StoreError> {
-        let error_of = |range: &Range| lock(&range.state).last_error.clone();
-        self.ranges.iter().find_map(error_of)
     }
 }
 

@@ -172,15 +172,6 @@ impl<C: Connect> Connector<C> {
         lock(&self.state).attempt = None;
     }
 
-    /// Why the last attempt failed, if it did.
-    #[cfg(feature = "redis")]
-    pub(crate) fn last_error(&self) -> Option<StoreError> {
-        let state = lock(&self.state);
-        let (_, attempt) = state.attempt.as_ref()?;
-        let outcome = attempt.borrow();
-        outcome.as_ref()?.1.clone().err()
-    }
-
     /// Takes the connection with the fewest calls in flight. Waits for an attempt if there is none.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<Taken<C>, StoreError> {
         loop {
@@ -421,15 +412,13 @@ mod tests {
         assert_eq!(error, Some(StoreError::new("no entry", true)));
     }
 
-    #[cfg(all(feature = "redis", feature = "cassandra"))]
+    #[cfg(feature = "cassandra")]
     #[tokio::test(start_paused = true)]
     async fn the_next_call_after_a_correction_tries_at_once() {
         let connector = failing(false);
         let error = connector.get().await.err().expect("no entry");
-        assert_eq!(connector.last_error(), Some(error.clone()));
         assert_eq!(waits(&connector), Err(error));
         connector.forget_failure();
-        assert_eq!(connector.last_error(), None);
         assert_eq!(waits(&connector), Ok(true));
     }
 

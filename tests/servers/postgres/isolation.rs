@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use tower_throttle::store::cas::{CasStore, Swapped, postgres::PostgreSql};
+use tower_throttle::store::{
+    Backend,
+    cas::{Cas, CasStore, Swapped, postgres::PostgreSql},
+};
+use tower_throttle::{Quota, TokenBucket};
 
 use super::{connected, postgres_server::PostgresServer, store};
 use crate::stored::{MINUTE, load, value};
@@ -48,5 +52,37 @@ async fn every_level_of_isolation_admits_one_swap_of_a_version() {
             assert_eq!(done, 1, "{level}");
             expected = load(&*store, "key").await.map(|value| value.version);
         }
+    }
+}
+
+/// Of one machine that swaps, and of several that run programs.
+///
+/// Shows promise 94.
+#[tokio::test]
+async fn a_row_that_is_locked_for_long_cuts_off_its_key_alone() {
+    let (server, store) = store("held").await;
+    let holder = server.client().await;
+    for name in ["alone", "shared"] {
+        let bucket = TokenBucket::new(Quota::per_hour(1_000));
+        let machine = || Cas::new(store.clone(), name, bucket).expect("a limit");
+        let machines = [machine(), machine()];
+        let used = &machines[..if name == "alone" { 1 } else { 2 }];
+        for machine in used.iter().chain(used) {
+            for key in ["a", "b", "c", "other"] {
+                let decided = connected(async || machine.decide(key, 1).await).await;
+                assert!(decided.expect("a decision").is_admitted());
+            }
+        }
+        let hold = "BEGIN; SELECT key FROM held WHERE key NOT LIKE '%:other}%' FOR UPDATE";
+        holder.batch_execute(hold).await.expect("locks");
+        for _ in 0..2 {
+            for key in ["a", "b", "c"] {
+                let error = machines[0].decide(key, 1).await.expect_err("it is locked");
+                assert!(error.is_transient(), "{error}");
+            }
+            let decided = format!("{:?}", machines[0].decide("other", 1).await);
+            assert!(!decided.contains("not asked"), "{name}: {decided}");
+        }
+        holder.batch_execute("ROLLBACK").await.expect("an end");
     }
 }

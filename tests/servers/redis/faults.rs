@@ -12,7 +12,7 @@ use std::{
 use tokio::time::Instant;
 use tower_throttle::algorithm::share_of;
 use tower_throttle::store::Fallback;
-use tower_throttle::store::{cas::Cas, redis::Redis};
+use tower_throttle::store::redis::Redis;
 use tower_throttle::{FixedWindow, Local, Quota, Verdict, store::Backend};
 
 use crate::redis::open;
@@ -20,11 +20,6 @@ use crate::redis_server::RedisServer;
 use crate::wait::connected;
 /// How long a call or a recovery may take on a busy machine; the tests of all faults time it.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-async fn limiter(server: &RedisServer, policy: &str) -> Cas<Redis, FixedWindow> {
-    let redis = open(&server.url()).await;
-    redis.limiter(policy, FixedWindow::new(Quota::per_day(1_000_000)))
-}
 
 pub(crate) fn command(server: &RedisServer, words: &[&str]) {
     let mut command = redis::cmd(words[0]);
@@ -99,20 +94,6 @@ async fn the_fallback_limits_to_this_machines_share_during_an_outage() {
         tokio::task::yield_now().await;
     }
     assert_eq!(take().await, Verdict::Admit);
-}
-
-/// Shows promise 97.
-#[tokio::test]
-async fn the_fallback_does_not_cover_permanent_errors() {
-    let server = RedisServer::start();
-    command(
-        &server,
-        &["SET", "{throttle:mend:key}window/86400s", "something else"],
-    );
-    let local = Local::new(FixedWindow::new(Quota::per_day(10)));
-    let limiter = Fallback::new(limiter(&server, "mend").await, local);
-    let error = limiter.decide("key", 1).await.expect_err("not ours");
-    assert!(!error.is_transient() && !limiter.is_on_secondary());
 }
 
 /// Shows promise 77.

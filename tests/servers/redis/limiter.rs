@@ -88,7 +88,7 @@ async fn what_has_no_script_is_shared_too() {
     assert!(matches!(second, Verdict::Wait(_)));
 }
 
-/// Shows promise 16.
+/// Shows promises 16, 152.
 #[tokio::test]
 async fn a_denied_request_writes_nothing() {
     let server = RedisServer::start();

@@ -139,7 +139,7 @@ macro_rules! check_machines {
             crate::shared_limit::machines_share_permits(store).await;
         }
 
-        /// Shows promise 83.
+        /// Shows promises 83, 152.
         $(#[$ignored])?
         #[tokio::test]
         async fn an_uncontended_decision_is_one_round_trip() {

@@ -107,8 +107,20 @@ fn from_attempt(error: &RequestAttemptError, table: &str) -> StoreError {
             | DbError::ConfigError
             | DbError::ProtocolError
     );
-    new(format_args!("{of_database}: {message}"), &advice, transient)
+    // The replicas of a partition are not there, or others swap it: those of other partitions may reply.
+    let is_of_key = matches!(
+        of_database,
+        DbError::Unavailable { .. } | DbError::WriteTimeout { .. } | DbError::ReadTimeout { .. }
+    );
+    let error = format!("{of_database}: {message}");
+    if is_of_key || *of_database == CAS_WRITE_UNKNOWN {
+        return StoreError::of_key(format!("Cassandra: {error}"));
+    }
+    new(error, &advice, transient)
 }
+
+/// It is not known whether a swap was executed, as others swap the same value. The driver has no name for it.
+const CAS_WRITE_UNKNOWN: DbError = DbError::Other(0x1700);
 
 fn new(error: impl std::fmt::Display, advice: &str, transient: bool) -> StoreError {
     StoreError::new(format!("Cassandra: {error}{advice}"), transient)
@@ -136,7 +148,8 @@ mod tests {
         for write_type in [WriteType::Cas, WriteType::Other("NEW".to_owned())] {
             let error = write_timeout(write_type);
             assert!(!is_agreed(&error));
-            assert!(from_execution(&error, "a.b").is_transient());
+            let error = from_execution(&error, "a.b");
+            assert!(error.is_transient() && error.is_of_key());
         }
         assert!(!is_agreed(&ExecutionError::EmptyPlan));
     }
@@ -156,15 +169,20 @@ mod tests {
 
     #[test]
     fn an_unknown_outcome_and_an_overload_are_transient() {
-        // CAS_WRITE_UNKNOWN, which the driver has no name for.
-        for error in [
-            DbError::Other(0x1700),
-            DbError::Overloaded,
-            DbError::IsBootstrapping,
+        let replicas_are_down = DbError::Unavailable {
+            consistency: Consistency::LocalQuorum,
+            required: 2,
+            alive: 1,
+        };
+        for (error, is_of_key) in [
+            (CAS_WRITE_UNKNOWN, true),
+            (replicas_are_down, true),
+            (DbError::Overloaded, false),
         ] {
             let error = RequestAttemptError::DbError(error, "unknown".to_owned());
             let error = from_execution(&error.into(), "a.b");
             assert!(error.is_transient(), "{error}");
+            assert_eq!(error.is_of_key(), is_of_key, "{error}");
         }
         let error = RequestAttemptError::DbError(DbError::Unauthorized, "no".to_owned());
         let error = from_execution(&error.into(), "a.b");

@@ -18,8 +18,8 @@ use crate::store::remote::{Connect, Connector, connector::Taken, task_runtime};
 use crate::sync::{Mutex, lock};
 
 const DEFAULT_SIZE: usize = 4;
-/// A statement that waits for the lock of a row delays all behind it. A caller waits no longer anyway.
-const SETTINGS: &str = "SET lock_timeout = '100ms'";
+/// A statement that waits for the lock of a row delays all behind it. The caller, who waits for 100 ms, learns of it.
+const SETTINGS: &str = "SET lock_timeout = '50ms'";
 
 /// A few connections that all calls share, and one for transactions. One transaction runs at a time. Threads of this
 /// crate serve them, so that a runtime that is busy does not hold locks for longer.

@@ -20,7 +20,7 @@ pub(super) enum Class {
     /// The connection is of no use any more: it is broken, has lost a prepared statement, or leads to a server that only
     /// reads.
     BadConnection,
-    /// The server rolled back, because another transaction held a row for long, or this machine stopped in its own.
+    /// The server rolled back, because another transaction held a row for long, or this one took too long.
     TooSlow,
     /// There is no such table.
     MissingTable,
@@ -44,7 +44,8 @@ impl Failed {
             // An unknown statement, and one whose name is taken; a server that shuts down.
             "26000" | "42P05" | "57P01" | "57P02" | "57P03" => BadConnection,
             _ if only_reads(database) => BadConnection,
-            "25P03" | "55P03" => TooSlow,
+            // A transaction in which this machine stopped; a row that is locked; a statement that was cancelled.
+            "25P03" | "55P03" | "57014" => TooSlow,
             // A serialization failure, a deadlock.
             "40001" | "40P01" => Conflict,
             _ => Other,
@@ -82,10 +83,14 @@ impl Failed {
         };
         // The database was dropped, or the pooler refuses it.
         let is_lasting = code == "57P04" || code == "08P01" && is_refused_by_pooler(database);
-        let transient = is_usual && !is_lasting || class == TooSlow || only_reads(database);
+        let transient = is_usual && !is_lasting || only_reads(database);
         let advice = advice.replace("NAME", &format!("{table:?}"));
         let text = format!("PostgreSQL: {} ({code}){advice}", database.message());
-        let error = StoreError::new(text, transient);
+        let error = if matches!(class, Conflict | TooSlow) {
+            StoreError::of_key(text)
+        } else {
+            StoreError::new(text, transient)
+        };
         Self { class, error }
     }
 

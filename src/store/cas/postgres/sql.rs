@@ -11,7 +11,8 @@ use crate::store::remote::is_table_name;
 /// The present moment.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 /// Begins the transaction of a batch. Each of its statements sees what was committed before, whatever the
-/// default of the role. A machine that stops in the middle holds its locks for a second at most.
+/// default of the role. A machine that stops in the middle holds its locks for a second at most. Its turn may be late:
+/// a row is waited for as by a swap.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
                      SET LOCAL idle_in_transaction_session_timeout = '1s'; \
                      SET LOCAL lock_timeout = '1s'";
@@ -91,7 +92,8 @@ impl Sql {
             lock: format!(
                 "INSERT INTO {quoted} AS t (key, version, value, expires_at, sweep_at) \
                  SELECT k.key, 0, '', 0, {NOW} + $3::bigint \
-                 FROM (SELECT pg_advisory_xact_lock(hashtextextended($2::text, {LOCK}))) AS turn, \
+                 FROM (SELECT pg_advisory_xact_lock(hashtextextended($2::text, {LOCK})), \
+                 set_config('lock_timeout', '50ms', true)) AS turn, \
                  unnest($1::text[]) AS k (key) ORDER BY k.key COLLATE \"C\" \
                  ON CONFLICT (key) DO UPDATE SET version = t.version WHERE false"
             ),

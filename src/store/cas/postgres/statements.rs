@@ -148,7 +148,7 @@ impl PostgreSql {
             release(link, &result);
             match result {
                 // It had no effect.
-                Err(failed) if matches!(failed.class, Class::Conflict | Class::TooSlow) => {}
+                Err(failed) if failed.class == Class::Conflict => {}
                 result => return result,
             }
         }

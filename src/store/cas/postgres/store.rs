@@ -109,8 +109,8 @@ impl PostgreSql {
     /// mode.
     ///
     /// Statements are not prepared then, so the server parses and plans each in each call; it is still one round trip.
-    /// And a connection does not begin with `SET lock_timeout = '100ms'`, so that a row that an open transaction holds
-    /// would delay the calls behind it. Set it for the role instead: `ALTER ROLE .. SET lock_timeout = '100ms'`.
+    /// And a connection does not begin with `SET lock_timeout = '50ms'`, so that a row that an open transaction holds
+    /// would delay the calls behind it. Set it for the role instead: `ALTER ROLE .. SET lock_timeout = '50ms'`.
     ///
     /// ```
     /// use tower_throttle::store::cas::postgres::PostgreSql;
