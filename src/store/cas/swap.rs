@@ -6,7 +6,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use super::{
-    CasStore, Loaded, Swapped, Value,
+    CasStore, Loaded, Runs, Swapped, Value,
     error::{damaged, lost_track},
     record::{Record, SwapOutcome},
     shared::Shared,
@@ -298,7 +298,9 @@ impl<S: CasStore, R> Swapping<'_, S, R> {
                 }
             }
             Err(error) => {
-                if !error.is_transient() || error.is_not_sent() {
+                // A store with transactions has rolled the swap of a locked row back.
+                let is_rolled_back = error.is_of_key() && S::RUNS == Runs::All;
+                if !error.is_transient() || error.is_not_sent() || is_rolled_back {
                     self.sent.pop();
                 }
                 self.reload_after(error).await

@@ -231,9 +231,9 @@ impl Budget {
         now: Tick,
         returns_all: bool,
     ) -> Report {
-        let store_time = |moment, unknown| time.map_or(unknown, |time| time.store_time_of(moment));
-        let at = store_time(self.last_use, NEVER);
-        let given_back_at = store_time(self.given_back_at, 0);
+        let at = time.map_or(NEVER, |time| time.store_time_of(self.last_use));
+        // In a window that had begun by then at the latest: a later one would lose units that were used in it.
+        let given_back_at = time.map_or(0, |time| time.earliest_of(self.given_back_at));
         let is_quiet = self.demand == 0 || returns_all;
         let keep = if is_quiet || now >= self.until {
             0
@@ -319,6 +319,13 @@ impl StoreTime {
         let before = nanos(self.sent.since(moment)) / 1_000;
         let after = nanos(moment.since(self.sent)).div_ceil(1_000);
         (self.at + after + after.div_ceil(1_024)).saturating_sub(before - before / 1_024)
+    }
+
+    /// The same, or somewhat earlier.
+    fn earliest_of(&self, moment: Tick) -> u64 {
+        let before = nanos(self.received.since(moment)).div_ceil(1_000);
+        let after = nanos(moment.since(self.received)) / 1_000;
+        (self.at + after - after.div_ceil(1_024)).saturating_sub(before + before.div_ceil(1_024))
     }
 }
 

@@ -203,11 +203,6 @@ mod tests {
             (&in_script("OOM"), Unavailable, "more memory"),
             ("ERR max number of clients reached", Unavailable, ""),
             (
-                "ERR max number of clients + cluster connections",
-                Unavailable,
-                "",
-            ),
-            (
                 "NOAUTH Authentication required.",
                 Permanent,
                 "the user or password",
