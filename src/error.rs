@@ -114,7 +114,7 @@ impl StoreError {
     }
 
     /// A transient error of one key, as others hold it: no reason not to ask for other keys.
-    #[cfg(feature = "cas")]
+    #[cfg(any(feature = "cassandra", feature = "postgres"))]
     pub(crate) const fn of_key(message: String) -> Self {
         Self {
             message,
