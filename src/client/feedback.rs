@@ -146,7 +146,7 @@ fn seconds(text: &str) -> Option<u64> {
     Some(number(whole)?.saturating_add(more))
 }
 
-/// One that is too large is the largest.
+/// A number that is too large for 64 bits is read as the largest one.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))

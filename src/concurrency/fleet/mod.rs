@@ -26,9 +26,9 @@
 //!
 //! # Waiting
 //! Requests of one machine wait in their [order](super::ConcurrencyLimitLayer::newest_first), by priority. Between
-//! machines there is no order: those that wait ask the store again after 5 to 100 ms, and one that has room looks four
-//! times a second whether others wait, while requests come. While several machines
-//! want more than there is, each gets its equal share, in turns of a second if there are fewer permits than machines.
+//! machines there is no order: those that wait ask the store again after 5 to 100 ms. One that has room looks four times a
+//! second whether others wait, while requests come. While several machines want more than there is, each gets its equal
+//! share, in turns of a second if there are fewer permits than machines.
 //! A request that gets a permit counts as admitted, whether it has waited only for the store or for others too.
 //!
 //! # Failure

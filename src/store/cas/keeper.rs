@@ -253,7 +253,7 @@ impl<S: CasStore, H: LeaseHolder> OnKey for Keeper<S, H> {
         true
     }
 
-    /// As if the store had lost it. So another format needs another name.
+    /// A value that cannot be read counts as lost. So values of another format need keys of another name.
     fn replaces(&self) -> bool {
         true
     }

@@ -306,7 +306,8 @@ impl Record {
         let parts = &limit.shape.parts;
         let span = match (limit.ahead, &parts[..]) {
             (true, _) => limit.interval,
-            // Up to the next exchange, if it comes as soon as this one. The machine uses them as they refill.
+            // Until the next exchange, if that comes after as long a time as this one did. The machine uses the units
+            // as they refill.
             (false, [ShapePart::Cells(_)]) => elapsed.min(limit.interval),
             _ => 0,
         };

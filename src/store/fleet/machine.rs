@@ -232,7 +232,7 @@ impl Budget {
         returns_all: bool,
     ) -> Report {
         let at = time.map_or(NEVER, |time| time.store_time_of(self.last_use));
-        // In a window that had begun by then at the latest: a later one would lose units that were used in it.
+        // Somewhat early: a refund that is told late may fall into the next window, and free units that others used there.
         let given_back_at = time.map_or(0, |time| time.earliest_of(self.given_back_at));
         let is_quiet = self.demand == 0 || returns_all;
         let keep = if is_quiet || now >= self.until {
@@ -321,7 +321,7 @@ impl StoreTime {
         (self.at + after + after.div_ceil(1_024)).saturating_sub(before - before / 1_024)
     }
 
-    /// The same, or somewhat earlier.
+    /// The store's time at `moment`, or somewhat earlier.
     fn earliest_of(&self, moment: Tick) -> u64 {
         let before = nanos(self.received.since(moment)).div_ceil(1_000);
         let after = nanos(moment.since(self.received)) / 1_000;

@@ -60,9 +60,9 @@
 //! leased as a grid of 48 cells, loses by that: in a period of ten intervals up to an eighth. A fixed and a weighted
 //! window wait for an exchange at their start.
 //!
-//! A lease of a log or a window includes what refills until the next exchange, if that comes as soon as this one. A machine
-//! uses a unit only while no more is out, beside its other units, than the limit has free at that time, as far as it
-//! knows: so units beyond the limit are held back by the machines that were granted last.
+//! A lease of a log or a window includes what refills until the next exchange, if that comes after as long a time as
+//! this one. A machine uses a unit only while no more is out, beside its other units, than the limit has free at that
+//! time, as far as it knows: so units beyond the limit are held back by the machines that were granted last.
 //!
 //! # Exchanges
 //!

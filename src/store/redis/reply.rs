@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// What is transient goes away without an operator, or is an outage whoever ends it.
+    /// An error is transient if it may end although nobody corrects a program or a setting, or if the server is down.
     #[test]
     fn each_error_has_its_class_and_the_advice_that_helps() {
         use ErrorClass::{

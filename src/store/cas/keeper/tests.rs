@@ -299,7 +299,7 @@ impl Model {
         let mut keeper = leases.keeper("key".to_owned(), Arc::default(), holder);
         (keeper.begun, keeper.has_ended) = (now, true);
         keeper.written_at = machine.written_at;
-        // Looking whether others wait is reading, as a machine does that waits itself.
+        // It never looks whether others wait: that is a read, and machines that wait read as well.
         keeper.seen_at = Some(Tick::MAX);
         keeper.is_open = !machine.sent.is_empty();
         keeper

@@ -18,7 +18,8 @@ use crate::store::remote::{Connect, Connector, connector::Taken, task_runtime};
 use crate::sync::{Mutex, lock};
 
 const DEFAULT_SIZE: usize = 4;
-/// A statement that waits for the lock of a row delays all behind it. The caller, who waits for 100 ms, learns of it.
+/// While a statement waits for the lock of a row, those sent after it on the connection wait too. It ends before the
+/// caller's 100 ms, so that the error says why.
 const SETTINGS: &str = "SET lock_timeout = '50ms'";
 
 /// A few connections that all calls share, and one for transactions. One transaction runs at a time. Threads of this

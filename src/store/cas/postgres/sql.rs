@@ -11,8 +11,8 @@ use crate::store::remote::is_table_name;
 /// The present moment.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 /// Begins the transaction of a batch. Each of its statements sees what was committed before, whatever the
-/// default of the role. A machine that stops in the middle holds its locks for a second at most. Its turn may be late:
-/// a row is waited for as by a swap.
+/// default of the role. A machine that stops in the middle holds its locks for a second at most. It waits for a
+/// locked row no longer than a swap does.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
                      SET LOCAL idle_in_transaction_session_timeout = '1s'; \
                      SET LOCAL lock_timeout = '1s'";

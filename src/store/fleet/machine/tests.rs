@@ -166,7 +166,8 @@ fn nothing_is_used_after_a_life_or_the_end_of_a_window() {
         let end = 998_024_000.min(window * 1_000);
         assert!(is_admitted(&mut budget, end - 1, 1));
         assert_eq!(budget.held(at(end)), 0);
-        assert_eq!(budget.decide(&limit(), at(end), 1, false), Answer::Wait);
+        let decided = [1, 1 << 40].map(|cost| budget.decide(&limit(), at(end), cost, false));
+        assert_eq!(decided, [Answer::Wait, Answer::Deny(None)]);
     }
 }
 
