@@ -8,6 +8,7 @@ use tower_throttle::{
     Local,
     clock::{Clock, MonotonicClock},
     policy::{PolicyFile, PolicyKey, Reloaded},
+    store::SaveState,
 };
 
 use crate::support::{App, environment, file, from, limit};
@@ -234,6 +235,11 @@ async fn a_handle_reads_and_changes_one_key_of_a_limit() {
     assert_eq!(left(&key).await, 3);
     all.charge(&key, 3).await.unwrap();
     assert_eq!(app.get().await, 429);
+    let mut saved = Vec::new();
+    app.handle.save(&mut saved).unwrap();
+    let next = App::new(&policy);
+    next.handle.load(&mut &*saved).unwrap();
+    assert_eq!(next.get().await, 429);
     // A reload that keeps the limit keeps the handle.
     app.reload(&policy);
     all.reset(&key).await.unwrap();

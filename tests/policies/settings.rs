@@ -5,18 +5,9 @@ use std::convert::Infallible;
 use axum::{Router, body::Body, extract::Request, response::Response, routing::any};
 use http::{StatusCode, header::RETRY_AFTER};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_throttle::{
-    ClientIp, FixedWindow, Quota, RateLimitLayer,
-    policy::{PolicyHandle, PolicyLayer},
-};
+use tower_throttle::{ClientIp, FixedWindow, Quota, RateLimitLayer, policy::PolicyLayer};
 
 use crate::support::{environment, file, from, limit, with};
-
-fn layer(text: &str) -> (PolicyLayer, PolicyHandle) {
-    let layer = PolicyLayer::new(file(text), environment()).unwrap();
-    let handle = layer.handle();
-    (layer, handle)
-}
 
 /// The status of each of these requests.
 async fn statuses<L, B>(layer: L, requests: Vec<Request>) -> Vec<u16>
@@ -39,10 +30,6 @@ where
     statuses
 }
 
-fn times(count: usize) -> Vec<Request> {
-    (0..count).map(|_| from("192.0.2.1")).collect()
-}
-
 #[tokio::test]
 async fn a_limit_of_the_program_and_those_of_a_file_count_together_or_not_at_all() {
     let text = limit(
@@ -51,7 +38,8 @@ async fn a_limit_of_the_program_and_those_of_a_file_count_together_or_not_at_all
         "\"global\"",
         "failure = 401\nheaders = \"draft-11\"",
     );
-    let (policy, handle) = layer(&text);
+    let policy = PolicyLayer::new(file(&text), environment()).unwrap();
+    let handle = policy.handle();
     let clients = ClientIp::peer();
     let per_client = RateLimitLayer::new(clients.clone(), FixedWindow::new(Quota::per_hour(3)));
     let both = policy.and(per_client.name("client"));
@@ -69,7 +57,8 @@ async fn a_limit_of_the_program_and_those_of_a_file_count_together_or_not_at_all
     assert_eq!(login.peek(&().into(), 0).await.unwrap().remaining(), 0);
     // What one denies, the other one does not count.
     second.reset(&client).await.unwrap();
-    assert_eq!(statuses(both.clone(), times(2)).await, [429, 429]);
+    let again = [from("192.0.2.1"), from("192.0.2.1")];
+    assert_eq!(statuses(both.clone(), again.into()).await, [429, 429]);
     assert_eq!(left(), 3);
     let service = both.layer(service_fn(async |_: Request| {
         Ok::<_, Infallible>(Response::new(Body::empty()))

@@ -4,29 +4,6 @@ use tower_throttle::policy::Reloaded;
 
 use crate::support::{App, from, limit};
 
-/// Two servers share a limit, and a reload keeps what both used.
-async fn two_apps_share(store: &str) {
-    let policy = |rate: &str| {
-        let line = format!("fixed_window {rate}/d");
-        let more = "store = \"shared\"\non_store_error = \"deny\"";
-        // Also a busy machine answers within it.
-        limit("shared", &line, "\"client_ip\"", more)
-            + &format!("[stores]\nshared = {{ {store}, deadline_ms = 20_000 }}\n")
-    };
-    let (one, two) = (App::new(&policy("3")), App::new(&policy("3")));
-    assert_eq!([one.get().await, two.get().await], [200, 200]);
-    assert_eq!(one.reload(&policy("3")), Reloaded::default());
-    assert_eq!(
-        [one.get().await, one.get().await, two.get().await],
-        [200, 429, 429]
-    );
-    assert_eq!(two.status(from("192.0.2.9")).await, 200, "another key");
-    for app in [&one, &two] {
-        assert_eq!(app.reload(&policy("5")).changed, ["shared"]);
-    }
-    assert_eq!([one.admitted(5).await, two.admitted(5).await], [2, 0]);
-}
-
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn another_password_keeps_the_usage_and_another_server_does_not() {
@@ -53,6 +30,26 @@ async fn another_password_keeps_the_usage_and_another_server_does_not() {
 }
 
 #[cfg(feature = "redis")]
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_silent_allows_or_denies_at_its_deadline() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    for (more, most, deadline, expected) in [
+        ("", 100, "", 200),
+        ("on_store_error = \"allow\"", 100, "", 200),
+        ("on_store_error = \"deny\"", 700, ", deadline_ms = 700", 503),
+    ] {
+        let more = format!("store = \"s\"\n{more}");
+        let policy = limit("a", "fixed_window 1/d", "\"client_ip\"", &more)
+            + &format!("[stores]\ns = {{ redis = \"{url}\"{deadline} }}\n");
+        let (app, start) = (App::new(&policy), tokio::time::Instant::now());
+        assert_eq!(app.get().await, expected, "{more}");
+        let took = start.elapsed().as_millis();
+        assert!((most..most + 9).contains(&took), "{took}");
+    }
+}
+
+#[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_limit_in_redis_is_shared_and_outlives_a_reload() {
     let server = crate::redis_server::RedisServer::start();
@@ -66,7 +63,27 @@ async fn a_limit_in_redis_is_shared_and_outlives_a_reload() {
         count.expect("a count").parse().expect("a number")
     };
     let before = connections();
-    two_apps_share(&format!("redis = \"{}\"", server.url())).await;
+    // Two servers share a limit, and a reload keeps what both used.
+    let url = server.url();
+    let policy = |rate: &str| {
+        let line = format!("fixed_window {rate}/d");
+        let more = "store = \"shared\"\non_store_error = \"deny\"";
+        // Also a busy machine answers within it.
+        limit("shared", &line, "\"client_ip\"", more)
+            + &format!("[stores]\nshared = {{ redis = \"{url}\", deadline_ms = 20_000 }}\n")
+    };
+    let (one, two) = (App::new(&policy("3")), App::new(&policy("3")));
+    assert_eq!([one.get().await, two.get().await], [200, 200]);
+    assert_eq!(one.reload(&policy("3")), Reloaded::default());
+    assert_eq!(
+        [one.get().await, one.get().await, two.get().await],
+        [200, 429, 429]
+    );
+    assert_eq!(two.status(from("192.0.2.9")).await, 200, "another key");
+    for app in [&one, &two] {
+        assert_eq!(app.reload(&policy("5")).changed, ["shared"]);
+    }
+    assert_eq!([one.admitted(5).await, two.admitted(5).await], [2, 0]);
     // One of each, and the one that asks.
     assert_eq!(connections(), before + 3, "a reload connects anew");
 }

@@ -124,10 +124,6 @@ const FAULTS: &[(&str, &str)] = &[
         "burst once, it is given twice",
     ),
     (
-        "token_bucket 5/s; burst=x",
-        "a whole number for burst, found \"x\"",
-    ),
-    (
         "token_bucket 5/s; burst=-1",
         "a whole number for burst, found \"-1\"",
     ),
@@ -142,8 +138,8 @@ const FAULTS: &[(&str, &str)] = &[
         "2 needs a unit, as in 2s or 2ms",
     ),
     (
-        "token_bucket 5/s; queue=1; max_wait=soon",
-        "such as 500ms, 2s or 15min, found \"soon\"",
+        "token_bucket 5/s; queue=1; max_wait=s",
+        "such as 500ms, 2s or 15min, found \"s\"",
     ),
     (
         "token_bucket 5/s; queue=1; max_wait=99999999999d",
@@ -232,10 +228,10 @@ fn a_limit_in_flight_is_no_algorithm() {
         (Some(20), Some((5, None)))
     );
     let error = "concurrency 20".parse::<AnyAlgorithm>().expect_err("none");
-    assert!(
-        error.to_string().contains("ConcurrencyLimitLayer"),
-        "{error}"
-    );
+    let named = error.to_string().contains("ConcurrencyLimitLayer");
+    assert!(named, "{error}");
+    let queue = "token_bucket 1/s; queue=1".parse::<AnyAlgorithm>();
+    assert!(queue.is_err());
 }
 
 fn name_in_text(kind: &AlgorithmKind) -> &'static str {
