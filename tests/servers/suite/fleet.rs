@@ -211,7 +211,7 @@ async fn fault_of<S: Port, const AHEAD: bool>(
         let times = [interval, Duration::from_millis(500)];
         limit::<S, AHEAD>(port.clone(), "chaos", bucket.clone(), times)
     };
-    let mut fleet: Vec<_> = (0..machines).map(machine).collect();
+    let fleet: Vec<_> = (0..machines).map(machine).collect();
     let first = most / 4 / u64::from(machines);
     let taking = fleet.iter().map(|limit| take(&store, limit, first));
     let mut before = 0;
@@ -243,8 +243,10 @@ async fn fault_of<S: Port, const AHEAD: bool>(
     } else {
         0
     };
-    let mut sum = before + during;
-    for _ in 0..2 {
+    let (mut sum, mut last, begun) = (before + during, 0, Instant::now());
+    // The last units come back from machines that hold them but have no request any more.
+    while sum > last || sum < most && begun.elapsed() < PATIENCE {
+        last = sum;
         // Until then a machine may know of units that the store has lost.
         for is_closed in join_all(fleet.iter().map(closed::<S, AHEAD>)).await {
             is_closed?;
@@ -255,8 +257,6 @@ async fn fault_of<S: Port, const AHEAD: bool>(
         for taken in join_all(taking).await {
             sum += taken?;
         }
-        // One that is new takes what the others give back in the end.
-        fleet.push(machine(0));
     }
     if !(most..=most + forgotten).contains(&sum) {
         return Err(format!("{sum} admitted of {most} and {forgotten}"));

@@ -18,7 +18,8 @@ fn open(url: &str, table: &str) -> PostgreSql {
 
 /// A busy machine may let 16 transactions wait for longer than a second, or stop in one.
 fn patient(store: PostgreSql) -> PostgreSql {
-    store.with_mistake("timeout = '1s'", "timeout = '20s'")
+    let store = store.with_mistake("timeout = '1s'", "timeout = '20s'");
+    store.with_mistake("'50ms'", "'20s'")
 }
 
 fn machine(store: PostgreSql) -> Machine {
