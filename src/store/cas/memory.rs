@@ -163,5 +163,7 @@ mod tests {
         assert_eq!(loaded.value, None);
         assert!(!swap(Some(1), 2).await);
         assert!(swap(None, 2).await);
+        store.clear();
+        assert!(store.keys().is_empty());
     }
 }

@@ -458,4 +458,12 @@ mod tests {
         let _ = local.set_algorithm(TokenBucket::new(Quota::per_second(2)));
         assert_eq!(local.check(&1, 1).limit, 2);
     }
+
+    #[test]
+    fn a_capacity_is_from_1_to_2_to_the_power_of_36() {
+        let local = || Local::new(TokenBucket::new(Quota::per_second(1)));
+        let is_allowed = |keys| local().try_capacity(keys).is_ok();
+        let capacities = [0, 1, 1 << 36, (1 << 36) + 1].map(is_allowed);
+        assert_eq!(capacities, [false, true, true, false]);
+    }
 }

@@ -59,7 +59,6 @@ impl Breaker {
     /// Records the success of a call, which closes the breaker. Returns whether it was open.
     pub(crate) fn record_success(&mut self) -> bool {
         self.failures = 0;
-        self.failed_at = None;
         self.interval = Duration::ZERO;
         self.probe_at.take().is_some()
     }
@@ -111,6 +110,14 @@ mod tests {
         assert!(!breaker.try_start_call(at(28)));
         assert!(breaker.record_success());
         assert!(breaker.try_start_call(at(28)));
+        let opened = [100, 101, 102].map(|ms| fail(&mut breaker, ms));
+        assert_eq!(opened, [false, false, true]);
+        assert!(breaker.probe_at < Some(at(134)), "as early as at first");
+        assert!(
+            breaker
+                .probe_at
+                .is_some_and(|due| breaker.try_start_call(due))
+        );
     }
 
     /// Shows promise 94.

@@ -132,13 +132,8 @@ mod tests {
     }
 
     fn denial(ms: u64) -> Decision {
-        Decision::new(
-            Verdict::Deny,
-            5,
-            0,
-            Some(ms * 1_000_000),
-            2 * ms * 1_000_000,
-        )
+        let ns = ms * 1_000_000;
+        Decision::new(Verdict::Deny, 5, 0, Some(ns), 2 * ns)
     }
 
     fn version_at(cache: &DenyCache, ms: u64) -> (Tick, u64) {
@@ -159,11 +154,8 @@ mod tests {
         assert!(cache.get("key", ONE, at(150)).is_err());
         assert!(cache.get("key", TWO, at(130)).is_err(), "another cost");
         assert!(cache.get("other", ONE, at(130)).is_err());
-        assert!(
-            cache
-                .get("key", (1, Quota::per_second(6)), at(130))
-                .is_err()
-        );
+        let of_another_quota = (1, Quota::per_second(6));
+        assert!(cache.get("key", of_another_quota, at(130)).is_err());
         // Of a request that was made before the denial, and has waited.
         let known = cache.get("key", ONE, at(90)).expect("cached");
         assert_eq!(known.retry_after, Some(Duration::from_millis(50)));
@@ -206,15 +198,11 @@ mod tests {
         assert_eq!(known(), SHARDS * MAX_KEYS_PER_SHARD);
         let version = cache.get("0", TWO, at(1)).expect_err("another cost");
         cache.insert("0", TWO, denial(50), (at(1), version));
-        assert!(
-            cache.get("0", TWO, at(2)).is_ok(),
-            "it replaces the denial of its key"
-        );
+        // It replaces the denial of its key.
+        assert!(cache.get("0", TWO, at(2)).is_ok());
         let version = cache.get("late", ONE, at(60)).expect_err("not cached");
         cache.insert("late", ONE, denial(50), (at(60), version));
-        assert!(
-            cache.get("late", ONE, at(61)).is_ok(),
-            "expired denials make room"
-        );
+        // Expired denials make room.
+        assert!(cache.get("late", ONE, at(61)).is_ok());
     }
 }

@@ -55,3 +55,19 @@ pub(crate) const fn padding(cells: &Cells) -> u64 {
         Some(into) => cells.length - into,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, SlidingGrid};
+    use crate::quota::Quota;
+
+    #[test]
+    fn windows_that_are_divided_in_another_way_have_another_layout() {
+        let quota = Quota::per_minute(6);
+        let window = |secs| layout_of(&FixedWindow::new(quota).offset(Duration::from_secs(secs)));
+        assert_eq!([0, 20].map(window), ["window/60s.1", "window/60s-40s.1"]);
+        let grid = |cells| layout_of(&SlidingGrid::new(quota).cells(cells));
+        assert_eq!([2, 6].map(grid), ["grid/30sx2.6", "grid/10sx6.6"]);
+    }
+}

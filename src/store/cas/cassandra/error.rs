@@ -192,5 +192,11 @@ mod tests {
                 .to_string()
                 .contains("needs SELECT and MODIFY on the table \"a.b\"")
         );
+        for (told, advice) in [("no keyspace", "create the"), ("no table", "make the")] {
+            let error = RequestAttemptError::DbError(DbError::Invalid, told.to_owned());
+            let error = from_execution(&error.into(), "a.b");
+            assert!(!error.is_transient() && error.to_string().contains(advice));
+        }
+        assert!(from_execution(&ExecutionError::EmptyPlan, "a.b").is_transient());
     }
 }

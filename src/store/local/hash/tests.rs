@@ -16,17 +16,13 @@ fn table_pairs(hash: impl Fn(&Seeded, u64) -> u64) -> [usize; 4] {
         let seeded = seeded(seeds);
         let hashes: Vec<_> = (0..256).map(|key| hash(&seeded, key)).collect();
         let fingerprints = FINGERPRINT_BITS - 16;
-        for (pairs, part) in pairs
-            .iter_mut()
-            .zip([64, 0, fingerprints / 2, fingerprints])
-        {
-            let mut parts: Vec<_> = hashes
-                .iter()
-                .map(|hash| match part {
-                    64 => hash >> 48,
-                    bit => tag(*hash, 0) >> bit & 0xffff,
-                })
-                .collect();
+        let bits = [64, 0, fingerprints / 2, fingerprints];
+        for (pairs, bit) in pairs.iter_mut().zip(bits) {
+            let part = |hash: &u64| match bit {
+                64 => hash >> 48,
+                bit => tag(*hash, 0) >> bit & 0xffff,
+            };
+            let mut parts: Vec<_> = hashes.iter().map(part).collect();
             parts.sort_unstable();
             *pairs += parts.windows(2).filter(|pair| pair[0] == pair[1]).count();
         }
@@ -72,16 +68,10 @@ fn the_seeds_of_another_process_make_the_same_hash() {
     let own = Seeded::default();
     let [process, table] = own.seeds;
     let same = Seeded::from_seeds([process, table]);
-    let of_others = [
-        Seeded::from_seeds([process ^ 1, table]),
-        Seeded::from_seeds([process, table ^ 1]),
-    ];
+    let of_others = [[process ^ 1, table], [process, table ^ 1]].map(Seeded::from_seeds);
     for key in 0..100_u64 {
         assert_eq!(own.hash_one(key), same.hash_one(key));
-        assert!(
-            of_others
-                .iter()
-                .all(|other| other.hash_one(key) != own.hash_one(key))
-        );
+        let differs = |other: &Seeded| other.hash_one(key) != own.hash_one(key);
+        assert!(of_others.iter().all(differs));
     }
 }

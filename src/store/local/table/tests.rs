@@ -32,12 +32,8 @@ fn decide<A: Algorithm>(table: &Table<A>, (hash, now, cost): (u64, Tick, u64)) -
 fn compare<A: Algorithm>(algorithm: &A) {
     let clock = ManualClock::new();
     let [quick, plain] = [true, false].map(|is_quick| {
-        let parts = (
-            algorithm.clone(),
-            (1_000, Overflow::default()),
-            clock.clone(),
-        );
-        let mut inner = LocalInner::new(parts);
+        let size = (1_000, Overflow::default());
+        let mut inner = LocalInner::new((algorithm.clone(), size, clock.clone()));
         inner.rules.is_quick = is_quick;
         Local::from(inner)
     });
@@ -90,11 +86,8 @@ fn a_key_in_its_home_line_is_decided_as_one_anywhere() {
     compare(&TokenBucket::new(quota));
     compare(&LeakyBucket::new(quota.burst(1)));
     compare(&SlidingWindow::new(quota));
-    let pair = (
-        FixedWindow::new(Quota::per_minute(100)),
-        FixedWindow::new(quota),
-    );
-    compare(&pair.into_algorithm());
+    let minute = FixedWindow::new(Quota::per_minute(100));
+    compare(&(minute, FixedWindow::new(quota)).into_algorithm());
     compare(&SlidingLog::new(quota));
 }
 
