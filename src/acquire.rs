@@ -327,11 +327,8 @@ mod tests {
         };
         let ms = Duration::from_millis;
         assert_eq!(left(2_000, 0), ms(2_000), "the last one");
-        assert_eq!(
-            left(2_000, 1_999),
-            ms(1),
-            "the last one, just before its turn"
-        );
+        // The last one, just before its turn.
+        assert_eq!(left(2_000, 1_999), ms(1));
         assert_eq!(left(2_000, 2_000), ms(1_000), "its turn has come");
         assert_eq!(left(1_000, 500), ms(2_500), "another one waits behind it");
     }

@@ -368,3 +368,25 @@ pub trait IntoBackend {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_has_the_larger_use_and_the_sum_of_each_other_number() {
+        let (mut one, mut use_of) = (Stats::default(), Stats::default());
+        (one.capacity, one.slots, one.live, one.table_bytes) = (1, 2, 3, 4);
+        (one.evicted, one.evicted_denied, one.denied) = (5, 6, 7);
+        (one.lost_charges, one.store_calls, one.conflicts) = (8, 9, 10);
+        (one.largest_use_percent, use_of.largest_use_percent) = (11, 12);
+        let text = format!("{:?} {:?}", one + one, use_of + one);
+        let numbers = text.split(|c: char| !c.is_ascii_digit());
+        let numbers: Vec<u64> = numbers.filter_map(|number| number.parse().ok()).collect();
+        let sums = [2, 4, 6, 8, 11, 10, 12, 14, 16, 18, 20];
+        assert_eq!(
+            numbers,
+            [sums, [1, 2, 3, 4, 12, 5, 6, 7, 8, 9, 10]].concat()
+        );
+    }
+}

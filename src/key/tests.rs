@@ -1,8 +1,9 @@
 //! What an extractor says arrives through every extractor around it.
 
+use super::missing::{Absent, resolve};
 use super::or::FindKey;
 use crate::error::Rejection;
-use crate::key::{Costs, Extracted, Filter, KeyExtractor, Or, Priorities, Weight, With};
+use crate::key::{ClientIp, Costs, Extracted, Filter, KeyExtractor, Or, Priorities, Weight, With};
 
 /// An extractor that says something of its own about everything.
 #[derive(Clone, Debug)]
@@ -122,6 +123,30 @@ fn what_an_extractor_says_arrives_through_every_wrapper() {
         ];
     }
     assert_eq!(violations(&Or::new(LOUD, Quiet)), <[&str; 0]>::default());
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn a_key_that_clients_leave_out_is_logged_once() {
+    static LOGGED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    test_support::log::subscribe(tracing::Level::WARN);
+    for _ in 0..3 {
+        let found = resolve(None, None, 7, &Absent::ByClient(&"no token", &LOGGED));
+        assert!(matches!(found, Extracted::Key(7)));
+    }
+    let text = test_support::log::log();
+    assert_eq!(text.matches("no token: such requests").count(), 1, "{text}");
+}
+
+#[test]
+fn only_clients_that_are_found_by_the_peer_leave_a_header_of_a_proxy_unread() {
+    for name in ["x-forwarded-for", "forwarded"] {
+        let request = http::Request::builder().header(name, "192.0.2.1").body(());
+        let is_unread = |clients: ClientIp| clients.unread_proxy_header(request.as_ref().unwrap());
+        assert!(is_unread(ClientIp::peer()));
+        assert!(!is_unread(ClientIp::x_forwarded_for().hops(1)));
+    }
+    assert!(!ClientIp::peer().unread_proxy_header(&http::Request::new(())));
 }
 
 /// Shows promise 54.

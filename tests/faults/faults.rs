@@ -239,10 +239,8 @@ fn never_ending(server: &mut Server, connections: usize) {
         let free = server.limits.free_seats();
         assert_eq!(free, 2 * SEATS, "a request in its handler has no seat");
         clients.shutdown().await;
-        assert!(
-            until(|| server.stuck() == 0).await,
-            "the handlers are dropped"
-        );
+        let is_right = until(|| server.stuck() == 0).await;
+        assert!(is_right, "the handlers are dropped");
     });
 }
 

@@ -52,10 +52,8 @@ fn told(response: &Response<String>) -> Vec<u64> {
         told.push(number(line));
     }
     if let [line] = lines(response, "grpc-retry-pushback-ms")[..] {
-        assert_eq!(
-            u128::from(number(line)),
-            wait.as_nanos().div_ceil(1_000_000)
-        );
+        let found = u128::from(number(line));
+        assert_eq!(found, wait.as_nanos().div_ceil(1_000_000));
         let status = tonic::Status::from_header_map(response.headers()).unwrap();
         let delay = status.get_details_retry_info().unwrap().retry_delay;
         assert_eq!(delay, Some(wait));
@@ -113,10 +111,8 @@ async fn denied_clients_are_told_times_that_lie_apart_and_agree_everywhere() {
         check!(says().jitter(20), 3, grpc()),
     ] {
         assert!(seconds[0] >= 50 && seconds[4] <= 60, "{seconds:?}");
-        assert!(
-            seconds.windows(2).all(|pair| pair[0] < pair[1]),
-            "{seconds:?}"
-        );
+        let is_right = seconds.windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(is_right, "{seconds:?}");
     }
 }
 
@@ -124,10 +120,8 @@ async fn denied_clients_are_told_times_that_lie_apart_and_agree_everywhere() {
 #[tokio::test]
 async fn a_problem_has_its_registered_type() {
     let response = ask(&denying().respond(ProblemJson), Request::new(())).await;
-    assert_eq!(
-        lines(&response, "content-type"),
-        ["application/problem+json"]
-    );
+    let found = lines(&response, "content-type");
+    assert_eq!(found, ["application/problem+json"]);
     assert_eq!(lines(&response, "retry-after"), ["2"]);
     let body: serde_json::Value = serde_json::from_str(response.body()).unwrap();
     assert_eq!(
@@ -151,11 +145,8 @@ async fn a_closure_sees_the_request_and_its_response_is_kept() {
     let response = ask(&layer, Request::new(())).await;
     assert_eq!(response.status(), 503);
     assert_eq!(response.body(), "/: rate limit exceeded, retry in 2 s");
-    assert_eq!(
-        lines(&response, "retry-after"),
-        ["2"],
-        "added if the closure did not set it"
-    );
+    // Added if the closure did not set it.
+    assert_eq!(lines(&response, "retry-after"), ["2"]);
 
     let layer = denying().respond(|_: &Request<()>, _: &RateLimited| {
         let response = Response::builder().header("retry-after", "3600");

@@ -49,11 +49,8 @@ async fn tower_governor_15_and_modal_1216_a_denial_states_when_to_retry() {
             .starts_with("rate limit exceeded, retry in 1"),
         "{status:?}"
     );
-    let delay = status
-        .get_details_retry_info()
-        .unwrap()
-        .retry_delay
-        .unwrap();
+    let info = status.get_details_retry_info().unwrap();
+    let delay = info.retry_delay.unwrap();
     assert!((Duration::from_secs(1_790)..=Duration::from_secs(1_800)).contains(&delay));
     let details = tonic_types::pb::Status::from_details(&status);
     assert_eq!(details, (8, status.message().to_owned()));
@@ -87,10 +84,8 @@ async fn a_denied_stream_ends_with_the_status() {
         .await
         .unwrap()
         .into_inner();
-    assert!(
-        stream.message().await.unwrap().is_some(),
-        "the first request is served"
-    );
+    // The first request is served.
+    assert!(stream.message().await.unwrap().is_some());
     let refused = client
         .watch(HealthCheckRequest::default())
         .await
@@ -126,11 +121,8 @@ async fn guardian_363_a_limit_is_not_bypassed_with_grpc() {
         ("application/grpc-web+proto", "application/grpc-web+proto"),
         ("application/grpc-web-text", "application/grpc-web-text"),
     ] {
-        let rpc = http::Request::post("/")
-            .header("content-type", asked)
-            .header("te", "trailers")
-            .body(())
-            .unwrap();
+        let rpc = http::Request::post("/").header("content-type", asked);
+        let rpc = rpc.header("te", "trailers").body(()).unwrap();
         let refused = service.clone().oneshot(rpc).await.unwrap();
         assert_eq!(refused.headers()["content-type"], answered);
         assert_eq!(refused.headers()["grpc-status"], "8");
@@ -148,8 +140,6 @@ async fn the_address_of_a_tonic_peer_is_found() {
     let limit = RateLimitLayer::new(known, FixedWindow::new(Quota::per_day(1)));
     let mut client = server!(limit);
     check(&mut client).await.unwrap();
-    assert_eq!(
-        check(&mut client).await.unwrap_err().code(),
-        Code::ResourceExhausted
-    );
+    let found = check(&mut client).await.unwrap_err().code();
+    assert_eq!(found, Code::ResourceExhausted);
 }

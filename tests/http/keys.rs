@@ -38,22 +38,16 @@ async fn a_header_can_be_the_key_and_requests_without_it_share_a_limit() {
         [&["a"][..], &["b"], &["a"], &[], &[], &["a", "b"]].map(|values| with("x-api-key", values))
     };
     let keys = HeaderKey::new("x-api-key");
-    assert_eq!(
-        statuses(keys.clone(), requests()).await,
-        [200, 200, 429, 200, 429, 429]
-    );
+    let found = statuses(keys.clone(), requests()).await;
+    assert_eq!(found, [200, 200, 429, 200, 429, 429]);
     let strict = keys
         .clone()
         .if_missing(Missing::Reject(StatusCode::UNAUTHORIZED));
-    assert_eq!(
-        statuses(strict, requests()).await,
-        [200, 200, 429, 401, 401, 401]
-    );
+    let found = statuses(strict, requests()).await;
+    assert_eq!(found, [200, 200, 429, 401, 401, 401]);
     let open = keys.if_missing(Missing::Skip);
-    assert_eq!(
-        statuses(open, requests()).await,
-        [200, 200, 429, 200, 200, 200]
-    );
+    let found = statuses(open, requests()).await;
+    assert_eq!(found, [200, 200, 429, 200, 200, 200]);
 }
 
 /// Shows promise 52.
@@ -79,24 +73,18 @@ async fn a_request_without_the_first_key_is_counted_by_the_second() {
         from("192.0.2.1", &["192.0.2.4"]),
         from("192.0.2.4", &[]),
     ];
-    assert_eq!(
-        statuses(keys, requests).await,
-        [200, 429, 200, 429, 429, 200, 429, 200, 200]
-    );
+    let found = statuses(keys, requests).await;
+    assert_eq!(found, [200, 429, 200, 429, 429, 200, 429, 200, 200]);
     // The scheme of a token in any spelling. Of three keys the first one that is there.
     let of_token = |token| request(None, &[("authorization", token)]);
     let requests = ["Bearer a", "BEARER a", "Basic a"].map(of_token);
-    assert_eq!(
-        statuses(HeaderKey::bearer(), requests).await,
-        [200, 429, 200]
-    );
+    let found = statuses(HeaderKey::bearer(), requests).await;
+    assert_eq!(found, [200, 429, 200]);
     let keys = HeaderKey::new("x-api-key").or(HeaderKey::new("x-user"));
     let of_both = |user| request(None, &[("x-api-key", "a"), ("x-user", user)]);
     let requests = [of_both("ann"), of_both("bob")];
-    assert_eq!(
-        statuses(keys.or(ClientIp::peer()), requests).await,
-        [200, 429]
-    );
+    let found = statuses(keys.or(ClientIp::peer()), requests).await;
+    assert_eq!(found, [200, 429]);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,10 +106,8 @@ async fn an_extension_can_be_the_key() {
     let users = FromExtension::<User>::new();
     assert_eq!(statuses(users, requests()).await, [200, 200, 429, 500, 500]);
     let shared = users.if_missing(Missing::Shared);
-    assert_eq!(
-        statuses(shared, requests()).await,
-        [200, 200, 429, 200, 429]
-    );
+    let found = statuses(shared, requests()).await;
+    assert_eq!(found, [200, 200, 429, 200, 429]);
     let known = users.if_missing(Missing::Skip);
     assert_eq!(statuses(known, requests()).await, [200, 200, 429, 200, 200]);
     let rejection = match users.extract(&Request::new(())) {
@@ -228,6 +214,14 @@ async fn a_rejection_has_a_header_and_a_denial_has_none() {
     assert_eq!(response.status(), 401);
     assert_eq!(response.headers()["x-ratelimit-error"], text);
     assert_eq!(response.body(), "");
+
+    let tokens = HeaderKey::bearer().if_missing(Missing::Reject(StatusCode::UNAUTHORIZED));
+    for value in ["Digest abc", "Bearer", "Bearer  "] {
+        let layer = RateLimitLayer::new(tokens.clone(), once());
+        let response = ask(&layer, with("authorization", &[value])).await;
+        let error = &response.headers()["x-ratelimit-error"];
+        assert_eq!(error, "the bearer token is missing", "{value}");
+    }
 
     ask(&layer, with("x-api-key", &["a"])).await;
     let denied = ask(&layer, with("x-api-key", &["a"])).await;

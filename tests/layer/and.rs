@@ -53,11 +53,8 @@ async fn neither_limit_counts_what_the_other_denies() {
         assert_eq!(status(&app, from(1)).await, StatusCode::OK);
     }
     assert_eq!(status(&app, from(1)).await, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(
-        left(1),
-        (0, 2),
-        "the total does not count the denied request"
-    );
+    // The total does not count the denied request.
+    assert_eq!(left(1), (0, 2));
     for _ in 0..2 {
         assert_eq!(status(&app, from(2)).await, StatusCode::OK);
     }
@@ -65,11 +62,8 @@ async fn neither_limit_counts_what_the_other_denies() {
         assert_eq!(status(&app, from(2)).await, StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(status(&app, from(3)).await, StatusCode::TOO_MANY_REQUESTS);
     }
-    assert_eq!(
-        left(2),
-        (1, 0),
-        "the limit per client does not count it either"
-    );
+    // The limit per client does not count it either.
+    assert_eq!(left(2), (1, 0));
     assert_eq!(left(3), (3, 0));
 
     drop(handle.second().reset(&()));
@@ -271,6 +265,7 @@ async fn a_decision_says_by_its_index_which_of_all_limits_has_made_it() {
             .and(RateLimitLayer::new(Global, quota(3)).name("fourth"))
             .share_decision()
             .headers(Headers::Draft11);
+        let named = layer.clone().name("all").respond(AsError);
         let index = async |Extension(decision): Extension<Decision>| decision.policy.to_string();
         let app = Router::new().route("/", get(index)).layer(layer);
         let admitted = app.clone().oneshot(from(1)).await.unwrap();
@@ -284,6 +279,11 @@ async fn a_decision_says_by_its_index_which_of_all_limits_has_made_it() {
         assert_eq!(limited.decision().unwrap().policy, strictest);
         let told = denied.headers()["ratelimit"].to_str().unwrap();
         assert!(told.starts_with(&format!("\"{name}\";r=0")), "{told}");
+        let unit = service_fn(async |_: Request| Ok::<_, BoxError>(http::Response::new(())));
+        let denied = named.layer(unit).oneshot(from(1)).await.unwrap_err();
+        let limited = denied.downcast_ref::<RateLimited>().unwrap();
+        let all = ["all-1-1", "all-1-2", "all-2", "all-3"];
+        assert_eq!(limited.policy(), Some(all[strictest]));
     }
 }
 
@@ -355,11 +355,8 @@ mod on_servers {
             first.push(Reply::Now(Err(outage())));
             let result = layer(&first, &second).oneshot(1).await;
             assert_eq!(result.is_ok(), passes, "outage of the first");
-            assert_eq!(
-                first.ops(),
-                [Op::Take(1)],
-                "nothing was taken, so nothing is refunded"
-            );
+            // Nothing was taken, so nothing is refunded.
+            assert_eq!(first.ops(), [Op::Take(1)]);
 
             let (first, second) = (Script::now([second_answer()]), Script::default());
             second.push(Reply::Now(Err(outage())));
@@ -453,10 +450,8 @@ async fn each_limit_of_several_has_priorities_of_its_own() {
         assert_eq!(held!(busy().priority(by_path).and(rate()), path), expected);
         assert_eq!(held!(rate().and(busy()).priority(by_path), path), expected);
         // Of the other limit.
-        assert_eq!(
-            held!(busy().and(rate()).and(busy().priority(by_path)), path),
-            expected
-        );
+        let found = held!(busy().and(rate()).and(busy().priority(by_path)), path);
+        assert_eq!(found, expected);
         let low = |_: &Request| 50;
         assert_eq!(
             held!(
@@ -466,9 +461,7 @@ async fn each_limit_of_several_has_priorities_of_its_own() {
             2
         );
         // The lowest one counts.
-        assert_eq!(
-            held!(busy().priority(by_path).and(rate()).priority(low), path),
-            1
-        );
+        let found = held!(busy().priority(by_path).and(rate()).priority(low), path);
+        assert_eq!(found, 1);
     }
 }

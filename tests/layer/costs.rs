@@ -187,10 +187,8 @@ async fn what_a_request_has_not_used_moves_the_waiters_up() {
     use tokio_test::assert_pending;
 
     let bucket = TokenBucket::new(Quota::per_second(1).burst(3));
-    let layer = RateLimitLayer::new(Global, bucket)
-        .queue(20)
-        .cost(|_: &Request<Asked>| 3)
-        .settle(AtEnd);
+    let layer = RateLimitLayer::new(Global, bucket).queue(20);
+    let layer = layer.cost(|_: &Request<Asked>| 3).settle(AtEnd);
     let service = layer.layer(service_fn(serve));
     let call = |said| service.clone().oneshot(Request::new((End::Body, said)));
     let first = call(Some(1)).await.unwrap();
@@ -323,8 +321,6 @@ fn costs_of_many_threads_are_added() {
     let call: Pin<Box<dyn Future<Output = _>>> =
         Box::pin(layer.layer(service_fn(serve)).oneshot(Request::new(())));
     drop(runtime.block_on(call).unwrap());
-    assert_eq!(
-        script.ops(),
-        [Op::Take(ESTIMATE), Op::Charge(4_000 - ESTIMATE)]
-    );
+    let found = script.ops();
+    assert_eq!(found, [Op::Take(ESTIMATE), Op::Charge(4_000 - ESTIMATE)]);
 }

@@ -71,4 +71,9 @@ fn a_local_change_is_complete_when_the_call_returns() {
     assert_eq!(handle.peek_now(&(), 0).remaining(), 7);
     drop(handle.reset(&()));
     assert_eq!(handle.peek_now(&(), 0).remaining(), 10);
+    drop(handle.charge(&(), 4));
+    handle.set_quota(Quota::per_day(20)).unwrap();
+    assert_eq!(handle.peek_now(&(), 0).remaining(), 16);
+    let burst = Quota::per_day(20).burst(40);
+    assert!(handle.set_algorithm(FixedWindow::new(burst)).is_err());
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    AsError, FixedWindow, Global, Quota, RateLimitLayer, RateLimited, Settle, TokenBucket,
+    AsError, FixedWindow, Global, Headers, Quota, RateLimitLayer, RateLimited, Settle, TokenBucket,
     algorithm::AnyAlgorithm,
     store::{Op, Receipt},
 };
@@ -25,13 +25,40 @@ async fn the_closure_sets_the_cost_of_each_request() {
     assert!(service.clone().oneshot(7).await.is_ok());
     assert!(service.clone().oneshot(4).await.is_err());
     assert!(service.clone().oneshot(3).await.is_ok());
-    assert!(
-        service.clone().oneshot(0).await.is_ok(),
-        "a cost of zero is always admitted"
-    );
+    // A cost of zero is always admitted.
+    assert!(service.clone().oneshot(0).await.is_ok());
     let never = service.oneshot(11).await.unwrap_err();
     let never = never.downcast_ref::<RateLimited>().unwrap();
     assert!(never.retry_after().is_none());
+}
+
+/// Shows promise 11.
+#[test]
+fn a_setting_without_effect_or_out_of_range_is_refused() {
+    macro_rules! refused {
+        ($($set:ident($($value:expr)?)),+) => {$(
+            let layer = RateLimitLayer::new(Global, Script::default());
+            let set = std::panic::AssertUnwindSafe(|| _ = layer.$set($($value)?));
+            assert!(std::panic::catch_unwind(set).is_err(), stringify!($set));
+        )+};
+    }
+    refused!(
+        max_wait(Duration::MAX),
+        queue_for(1),
+        newest_first(),
+        jitter(0),
+        jitter(101)
+    );
+    refused!(name(""), name("caf\u{e9}"), name("a\n"));
+    let with_a_queue = || RateLimitLayer::new(Global, Script::default()).queue(1);
+    drop(
+        with_a_queue()
+            .max_wait(Duration::MAX)
+            .queue_for(1)
+            .jitter(100)
+            .name(" ~"),
+    );
+    assert!(std::panic::catch_unwind(|| _ = with_a_queue().newest_first()).is_err());
 }
 
 /// Shows promise 54.
@@ -102,6 +129,19 @@ async fn shadow_mode_counts_but_denies_nothing() {
     assert!(layer.layer(service_fn(echo)).oneshot(1).await.is_err());
     let counts = layer.handle().counts();
     assert_eq!((counts.rejected, counts.shadow_rejected), (1, 1));
+    // Headers that were set before do not state it, and those that are set afterwards do.
+    let layer = RateLimitLayer::new(Global, window)
+        .headers(Headers::Draft11)
+        .shadow();
+    let unit = service_fn(async |_: http::Request<()>| Ok::<_, BoxError>(http::Response::new(())));
+    let request = || http::Request::new(());
+    let silent = layer.layer(unit).oneshot(request()).await.unwrap();
+    assert!(!silent.headers().contains_key("ratelimit"));
+    let stated = layer
+        .headers(Headers::Draft11)
+        .layer(unit)
+        .oneshot(request());
+    assert!(stated.await.unwrap().headers().contains_key("ratelimit"));
     // Another limit beside it goes on to decide.
     let shadow = RateLimitLayer::new(keys, Script::default()).shadow();
     let both = RateLimitLayer::new(Global, window).and(shadow);

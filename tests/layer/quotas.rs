@@ -196,10 +196,8 @@ async fn requests_go_on_under_a_stale_quota() {
         advance(LIFE).await;
         let began = Instant::now();
         let stale = limit.ask(1).await;
-        assert!(
-            began.elapsed().is_zero(),
-            "a request waited for the refresh",
-        );
+        // A request waited for the refresh.
+        assert!(began.elapsed().is_zero());
         assert!(stale.limit == 10, "not the old quota");
         sleep(Duration::from_secs(1)).await;
         settle().await;
@@ -237,10 +235,8 @@ async fn a_change_of_plan_keeps_what_was_used() {
             assert!(decision.limit == limit_now, "the change has not arrived");
             let left = limit_now.saturating_sub(used + 1);
             assert!(decision.remaining() == left, "use was lost");
-            assert!(
-                decision.is_admitted() == (limit_now > used),
-                "more than the plan",
-            );
+            // More than the plan.
+            assert!(decision.is_admitted() == (limit_now > used));
         }
     }
 }
@@ -267,10 +263,8 @@ async fn a_source_that_fails_admits_no_more_than_the_default() {
             sleep(Duration::from_secs(1)).await;
             settle().await;
             let decision = limit.ask(1).await;
-            assert!(
-                (decision.limit, decision.remaining()) == (10, 7),
-                "use was lost",
-            );
+            // Use was lost.
+            assert!((decision.limit, decision.remaining()) == (10, 7));
         }
     }
 }
@@ -412,11 +406,8 @@ async fn a_refresh_arrives_although_a_lookup_has_begun_before_it() {
     settle().await;
     source.set(50);
     plans.refresh(&1);
-    assert_eq!(
-        asked.await.unwrap().unwrap().limit,
-        10,
-        "it has begun before"
-    );
+    // It has begun before.
+    assert_eq!(asked.await.unwrap().unwrap().limit, 10);
     assert_eq!(limit.decide(&1, 1).await.unwrap().limit, 50);
 }
 
@@ -469,10 +460,8 @@ async fn nothing_is_given_back_that_was_not_taken(in_store: bool) {
     }
     for (receipt, left) in [(free.receipt(), 8), (Receipt::NOW, 9)] {
         let _ = limit.apply(&1, Op::Refund(1, receipt)).await.unwrap();
-        assert_eq!(
-            limit.apply(&1, Op::Peek(0)).await.unwrap().remaining(),
-            left
-        );
+        let found = limit.apply(&1, Op::Peek(0)).await.unwrap().remaining();
+        assert_eq!(found, left);
     }
 }
 

@@ -45,8 +45,7 @@ mod traced {
     use std::time::Duration;
 
     use axum::{Router, body::Body, extract::Request, routing::get};
-    use tower_throttle::key::PeerAddr;
-    use tower_throttle::{Local, ManualClock};
+    use tower_throttle::{Global, Local, ManualClock, key::PeerAddr};
 
     use super::*;
     use crate::log;
@@ -206,27 +205,31 @@ mod traced {
     async fn an_ignored_proxy_header_is_logged_once_with_a_hint() {
         subscribe();
         let window = FixedWindow::new(Quota::per_day(100));
-        let layer = RateLimitLayer::new(ClientIp::peer(), window).name("clients");
-        let app = Router::new().route("/", get(|| async {})).layer(layer);
-        for _ in 0..20 {
-            let mut request = Request::builder()
-                .header("x-forwarded-for", "198.51.100.9")
-                .body(Body::empty())
-                .unwrap();
-            let proxy = PeerAddr(([10, 0, 0, 1], 4711).into());
-            request.extensions_mut().insert(proxy);
-            assert_eq!(app.clone().oneshot(request).await.unwrap().status(), 200);
-        }
-        let text = log::log();
-        assert_eq!(text.matches("WARN").count(), 1, "{text}");
-        for part in [
-            "limit=\"clients\"",
-            "ClientIp::x_forwarded_for().trusting([..])",
-            "\"Behind a proxy\" in the documentation of `ClientIp`",
+        let clients = || RateLimitLayer::new(ClientIp::peer(), window);
+        let all = || RateLimitLayer::new(Global, window);
+        let app = || Router::new().route("/", get(|| async {}));
+        for app in [
+            app().layer(clients().name("clients")),
+            app().layer(clients().and(all()).name("clients")),
+            app().layer(all().and(clients()).name("clients")),
         ] {
-            assert!(text.contains(part), "{text}");
+            for _ in 0..20 {
+                let request = Request::builder().header("x-forwarded-for", "198.51.100.9");
+                let request = request.extension(PeerAddr(([10, 0, 0, 1], 4711).into()));
+                let response = app.clone().oneshot(request.body(Body::empty()).unwrap());
+                assert_eq!(response.await.unwrap().status(), 200);
+            }
+            let text = log::log();
+            assert_eq!(text.matches("WARN").count(), 1, "{text}");
+            for part in [
+                "limit=\"clients\"",
+                "ClientIp::x_forwarded_for().trusting([..])",
+                "\"Behind a proxy\" in the documentation of `ClientIp`",
+            ] {
+                assert!(text.contains(part), "{text}");
+            }
+            assert!(!text.contains("198.51.100.9") && !text.contains("10.0.0.1"));
         }
-        assert!(!text.contains("198.51.100.9") && !text.contains("10.0.0.1"));
     }
 }
 
@@ -266,11 +269,8 @@ mod metered {
 
         let metrics = measure(|_| async {
             let bucket = TokenBucket::new(Quota::per_hour(1).burst(1));
-            let layer = RateLimitLayer::new(|n: &u8| *n, bucket)
-                .queue(2)
-                .skip(|n: &u8| *n == 0)
-                .name("vault")
-                .respond(AsError);
+            let layer = RateLimitLayer::new(|n: &u8| *n, bucket).queue(2);
+            let layer = layer.skip(|n: &u8| *n == 0).name("vault").respond(AsError);
             let echo = service_fn(|n: u8| async move { Ok::<_, BoxError>(n) });
             let mut service = layer.layer(echo);
             for n in [0, 1, 1] {
@@ -344,7 +344,11 @@ mod metered {
             rate.handle().reset(&7).await.unwrap();
             rate.handle().record_gauges();
             busy.handle().record_gauges();
+            let far = RateLimitLayer::new(|n: &u64| *n, Script::default()).name("far");
+            far.handle().record_gauges();
         });
+        let has_table = |name: &String| name.contains("table") && name.contains("limit=far");
+        assert!(!metrics.names().iter().any(has_table), "{metrics:?}");
         let expected = [
             ("busy in_flight", [5.0, 0.0]),
             ("busy in_flight_limit", [4.0, 4.0]),

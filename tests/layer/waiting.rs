@@ -1,12 +1,12 @@
 //! Queued requests, in paused time.
 
-use std::{cell::RefCell, time::Duration};
+use std::time::Duration;
 
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AnyAlgorithm, AsError, Decision, FixedWindow, Global, LeakyBucket, Lockout, Quota,
-    RateLimitLayer, RateLimited,
+    AnyAlgorithm, AsError, FixedWindow, Global, LeakyBucket, Lockout, Quota, RateLimitLayer,
+    RateLimited,
     store::{Op, Receipt},
 };
 
@@ -25,7 +25,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn the_time_until_the_decision_counts_as_a_part_of_the_timeout() {
     let script = Script::default();
     let reply = script.later();
-    let service = RateLimitLayer::new(Global, script)
+    let service = RateLimitLayer::new(Global, script.clone())
         .queue(9)
         .layer(service_fn(|_: http::Request<()>| async {
             Ok::<_, Boxed>(http::Response::new(()))
@@ -40,11 +40,30 @@ async fn the_time_until_the_decision_counts_as_a_part_of_the_timeout() {
     let denied = assert_ready_ok!(response.poll());
     let reason = denied.extensions().get::<RateLimited>().unwrap();
     assert_eq!(reason.retry_after(), Some(Duration::from_millis(400)));
+    assert_eq!(script.ops()[1..], [Op::Cancel(1, Receipt::NOW)]);
 }
 
-thread_local! {
-    /// The decisions that the services of this test saw.
-    static SHOWN: RefCell<Vec<Decision>> = const { RefCell::new(Vec::new()) };
+/// Shows promises 56, 62.
+#[tokio::test(start_paused = true)]
+async fn those_that_wait_go_on_when_an_operator_gives_something_back() {
+    let day = FixedWindow::new(Quota::per_day(1)).anchored();
+    let layer = RateLimitLayer::new(Global, day).queue(9).respond(AsError);
+    let (handle, service) = (layer.handle(), layer.layer(service_fn(echo)));
+    let mut calls = [0, 1, 2, 3].map(|n| task::spawn(service.clone().oneshot(n)));
+    let mut done = [false; 4];
+    let mut ready = || {
+        for (done, call) in done.iter_mut().zip(&mut calls) {
+            *done = *done || call.poll().is_ready();
+        }
+        done
+    };
+    assert_eq!(ready(), [true, false, false, false]);
+    handle.reset(&()).await.unwrap();
+    assert_eq!(ready(), [true, true, false, false]);
+    handle.refund(&(), 1).await.unwrap();
+    assert_eq!(ready(), [true, true, true, false]);
+    handle.set_quota(Quota::per_day(2)).unwrap();
+    assert_eq!(ready(), [true; 4]);
 }
 
 /// Shows promise 62.

@@ -80,10 +80,8 @@ async fn a_request_that_waits_is_told_when_its_wait_is_over() {
 
     let seen = Seen::default();
     let line = LeakyBucket::new(Quota::per_second(1).burst(1));
-    let layer = RateLimitLayer::new(|n: &u64| *n, line)
-        .queue(1)
-        .watch(seen.watch())
-        .respond(AsError);
+    let layer = RateLimitLayer::new(|n: &u64| *n, line).queue(1);
+    let layer = layer.watch(seen.watch()).respond(AsError);
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
     let _ = service.clone().oneshot(7).await;
     let mut waits = task::spawn(service.clone().oneshot(7));
@@ -164,10 +162,8 @@ async fn neither_an_outage_nor_shadow_mode_is_a_denial() {
         let told: &[Told] = if passes { &[(7, Some(1)); 2] } else { &[] };
         assert_eq!(seen.take(), told);
     }
-    let layer = RateLimitLayer::new(|n: &u64| *n, Script::now([admit(), deny()]))
-        .watch(seen.watch())
-        .shadow()
-        .respond(AsError);
+    let layer = RateLimitLayer::new(|n: &u64| *n, Script::now([admit(), deny()]));
+    let layer = layer.watch(seen.watch()).shadow().respond(AsError);
     let service = layer.layer(service_fn(async |n: u64| Ok::<_, BoxError>(n)));
     for _ in 0..2 {
         assert!(service.clone().oneshot(7).await.is_ok());

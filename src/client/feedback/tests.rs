@@ -139,11 +139,8 @@ fn both_forms_of_retry_after_are_read() {
     }
     assert!(!read(503, "").is_denied);
     let silent = read(429, "x-ratelimit-remaining: 0 && x-ratelimit-reset: 9");
-    assert_eq!(
-        silent.wait,
-        Some(Duration::from_secs(9)),
-        "from what remains"
-    );
+    // From what remains.
+    assert_eq!(silent.wait, Some(Duration::from_secs(9)));
 }
 
 /// Shows promise 310.

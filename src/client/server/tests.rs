@@ -40,10 +40,8 @@ fn the_first_request_goes_alone_until_its_response() {
     let first = server.send(at(0));
     assert_eq!(server.turn(0), at(1_000), "for at most a second");
     server.learn(first, &Feedback::default(), at(20));
-    assert!(
-        server.turn(1_000) <= at(20),
-        "a server that says nothing has no limit"
-    );
+    // A server that says nothing has no limit.
+    assert!(server.turn(1_000) <= at(20));
 
     let mut silent = KnownServer::default();
     silent.send(at(0));
@@ -74,16 +72,10 @@ fn requests_are_spaced_over_the_time_until_the_reset_from_half_of_the_limit_on()
     server.refresh(at(10_000));
     assert!(server.turn(0) <= at(10_000));
     server.send(at(10_000));
-    assert_eq!(
-        server.turn(0),
-        at(11_000),
-        "one finds out what holds after the reset"
-    );
-    assert_eq!(
-        told(&says(8, 10, None)).turn(0),
-        at(1_250),
-        "without a limit at once"
-    );
+    // One finds out what holds after the reset.
+    assert_eq!(server.turn(0), at(11_000));
+    // Without a limit requests are spaced at once.
+    assert_eq!(told(&says(8, 10, None)).turn(0), at(1_250));
 }
 
 /// Shows promise 310.
@@ -155,11 +147,26 @@ fn a_denial_without_a_time_doubles_the_wait() {
     server.learn(number, &Feedback::default(), now);
     let number = server.send(now);
     server.learn(number, &denied(None), now);
-    assert_eq!(
-        server.turn(0).since(now).as_secs(),
-        1,
-        "a success begins anew"
-    );
+    // A success begins anew.
+    assert_eq!(server.turn(0).since(now).as_secs(), 1);
+}
+
+/// Shows promise 312.
+#[test]
+fn a_server_without_a_limit_gets_requests_with_a_space_that_grows_with_its_denials() {
+    let mut server = KnownServer::default();
+    let mut turn = |feedback: &Feedback, ahead| {
+        let number = server.send(at(0));
+        server.learn(number, feedback, at(0));
+        server.turn(ahead).since(at(0)).as_millis()
+    };
+    for space in [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000] {
+        assert_eq!(turn(&denied(Some(0)), 0), space);
+    }
+    assert_eq!(turn(&Feedback::default(), 1), 1_937);
+    assert_eq!(turn(&says(9, 10, Some(10)), 0), 0);
+    // The second one was on its way already.
+    assert_eq!([(); 2].map(|()| turn(&denied(Some(1)), 199)), [2_000; 2]);
 }
 
 #[test]

@@ -7,9 +7,8 @@ use std::{sync::Barrier, time::Duration};
 
 use tower_throttle::algorithm::{Algorithm, IntoAlgorithm};
 use tower_throttle::{
-    All, FixedWindow, LeakyBucket, Limiter, Local, ManualClock, Quota, SlidingGrid, SlidingLog,
-    SlidingWindow, TokenBucket,
-    clock::{Clock, Tick},
+    All, FixedWindow, LeakyBucket, Limiter, Local, Lockout, ManualClock, Quota, SlidingGrid,
+    SlidingLog, SlidingWindow, TokenBucket, clock::Tick,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -43,17 +42,11 @@ fn many_threads_share_one_limit_exactly() {
     const LIMIT: u64 = 5_000;
     fn check(algorithm: impl IntoAlgorithm) {
         let (limiter, clock) = manual(algorithm);
-        assert_eq!(
-            acquire_from_threads(&limiter, 8, 1_000),
-            LIMIT,
-            "{limiter:?}"
-        );
-        clock.advance(3 * MINUTE);
-        assert_eq!(
-            acquire_from_threads(&limiter, 8, 1_000),
-            LIMIT,
-            "after a rollover, {limiter:?}"
-        );
+        for _ in 0..2 {
+            let admitted = acquire_from_threads(&limiter, 8, 1_000);
+            assert_eq!(admitted, LIMIT, "{limiter:?}");
+            clock.advance(3 * MINUTE);
+        }
     }
     let quota = Quota::per(LIMIT, MINUTE);
     check(FixedWindow::new(quota));
@@ -75,37 +68,52 @@ fn many_threads_share_one_limit_exactly() {
 fn a_changed_quota_is_read_back_and_keeps_usage() {
     let (limiter, clock) = manual(SlidingWindow::new(Quota::per_minute(10)));
     assert!(limiter.check(8).is_admitted());
-    limiter
-        .set_quota(Quota::per_minute(12))
-        .expect("a window takes any quota");
+    let set = |quota| limiter.set_quota(quota).expect("a window takes any quota");
+    set(Quota::per_minute(12));
     let changed = limiter.peek(1);
     assert_eq!((changed.limit, changed.remaining()), (12, 4));
-    limiter
-        .set_quota(Quota::per_minute(5))
-        .expect("a window takes any quota");
-    assert_eq!(
-        limiter.peek(1).remaining(),
-        0,
-        "a lower limit grants nothing new"
-    );
-    limiter
-        .set_quota(Quota::per_hour(5))
-        .expect("a window takes any quota");
-    assert!(
-        limiter.check(1).is_denied(),
-        "another window size grants nothing new"
-    );
+    set(Quota::per_minute(5));
+    // Neither a lower limit nor another size of the window grants anything new.
+    assert_eq!(limiter.peek(1).remaining(), 0);
+    set(Quota::per_hour(5));
+    assert!(limiter.check(1).is_denied());
     clock.advance(3 * 60 * MINUTE);
     assert!(limiter.check(5).is_admitted());
-    let pair = manual((
-        TokenBucket::new(Quota::per_second(1)),
-        TokenBucket::new(Quota::per_second(1)),
-    ))
-    .0;
-    let error = pair
-        .set_quota(Quota::per_second(2))
-        .expect_err("two quotas");
-    assert!(error.to_string().contains("set_algorithm"), "{error}");
+    let bucket = TokenBucket::new(Quota::per_second(1));
+    let error = manual((bucket, bucket)).0.set_quota(Quota::per_second(2));
+    let error = error.expect_err("two quotas").to_string();
+    assert!(error.contains("set_algorithm"), "{error}");
+}
+
+/// Shows promise 11.
+#[test]
+fn an_invalid_setting_is_refused_at_first_and_later_and_changes_nothing() {
+    let (day, burst) = (Quota::per_day(2), Quota::per_day(2).burst(4));
+    assert!(std::panic::catch_unwind(|| Limiter::new(FixedWindow::new(burst))).is_err());
+    let (limiter, _) = manual(FixedWindow::new(day));
+    assert!(limiter.set_algorithm(FixedWindow::new(burst)).is_err());
+    assert!(limiter.set_quota(burst).is_err());
+    assert!(limiter.check(2).is_admitted() && limiter.check(1).is_denied());
+    limiter.refund(1);
+    assert_eq!(limiter.peek(0).remaining(), 1);
+}
+
+/// The denial of a cost of 1 is repeated without the lock of the limit.
+#[test]
+fn a_denial_that_is_repeated_is_as_one_that_is_decided() {
+    fn check(algorithm: impl IntoAlgorithm + Copy) {
+        let [(repeats, clock), (decides, other)] = [manual(algorithm), manual(algorithm)];
+        for cost in [1, 1, 0, 2, 1].repeat(60) {
+            decides.refund(0); // It hides the last denial.
+            assert_eq!(repeats.check(cost), decides.check(cost), "{repeats:?}");
+            clock.advance(MINUTE / 50);
+            other.advance(MINUTE / 50);
+        }
+    }
+    let [bucket, day] = [Quota::per_minute(3), Quota::per_day(9)].map(TokenBucket::new);
+    check(bucket);
+    check((day, bucket));
+    check(Lockout::new(Quota::per_hour(9)).after_denials_of(bucket));
 }
 
 /// Shows promise 11.
@@ -114,15 +122,7 @@ fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
     fn stress<A: Algorithm>(algorithm: A) {
         let quota = algorithm.quota();
         let (limiter, clock) = manual(algorithm);
-        for now in [
-            0,
-            1,
-            1 << 40,
-            1 << 61,
-            (1 << 62) + 1,
-            u64::MAX >> 1,
-            u64::MAX,
-        ] {
+        for now in [0, 1, 1 << 40, (1 << 62) + 1, u64::MAX >> 1, u64::MAX] {
             clock.set(Tick::from_nanos(now));
             for cost in [0, 1, 2, u64::from(u32::MAX), 1 << 62, u64::MAX] {
                 let _ = (limiter.check(cost), limiter.peek(cost));
@@ -131,21 +131,15 @@ fn extreme_quotas_and_times_neither_panic_nor_admit_without_limit() {
                 let _ = limiter.check(cost);
             }
             let denied = limiter.check(u64::MAX);
-            assert!(
-                denied.is_denied() && denied.retry_after.is_none(),
-                "{limiter:?}"
-            );
+            let is_never = denied.is_denied() && denied.retry_after.is_none();
+            assert!(is_never, "{limiter:?}");
             let _ = limiter.set_quota(quota);
             limiter.reset();
             assert!(limiter.check(1).wait().is_some(), "{limiter:?}");
         }
         // At the largest time of the clock nothing is refilled any more.
         limiter.charge(u64::MAX);
-        assert!(
-            limiter.check(1).is_denied(),
-            "{limiter:?} at {:?}",
-            clock.now()
-        );
+        assert!(limiter.check(1).is_denied(), "{limiter:?}");
     }
     let nanosecond = Duration::from_nanos(1);
     let decade = 10 * 365 * 86_400 * 1_000_000_000;

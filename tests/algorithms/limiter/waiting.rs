@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready, task};
-use tower_throttle::{Lockout, store::local::Overflow};
+use tower_throttle::store::local::Overflow;
 
 use super::*;
 

@@ -3,6 +3,10 @@
 
 use std::{env, fs::File, process::Command, time::Duration};
 
+use test_support::{
+    log::log,
+    measured::{Measured, measured},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpSocket,
@@ -18,10 +22,9 @@ const CHILD: &str = "TOWER_THROTTLE_FEW_FILES";
 /// Shows promise 319.
 #[test]
 fn want_of_descriptors_ends_no_loop_and_does_not_spin() {
-    in_child(
-        "want_of_descriptors_ends_no_loop_and_does_not_spin",
-        limited,
-    );
+    in_child("want_of_descriptors_ends_no_loop_and_does_not_spin", || {
+        measured(limited);
+    });
 }
 
 /// Runs the rest of a test in a process that may open 64 files.
@@ -38,10 +41,8 @@ fn in_child(test: &str, rest: fn()) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
+    let is_right = output.status.success() && text.contains("1 passed");
+    assert!(is_right, "{text}");
 }
 
 /// Files until there is no descriptor left.
@@ -54,31 +55,47 @@ fn spins(errors: u64, begin: Instant) -> bool {
     u128::from(errors) > 1 + begin.elapsed().as_millis() / 50
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn limited() {
-    let limit = ConnectionLimit::new(100);
+async fn limited(metrics: Measured) {
+    let limit = ConnectionLimit::new(100).name("edge");
     let mut listener = limit.clone().listen(bind().await);
     let server = listener.local_addr().unwrap();
-    let client = TcpSocket::new_v4().unwrap();
-    let files = open_all();
-    let mut client = client.connect(server).await.unwrap();
-    let begin = Instant::now();
-    let accepting = tokio::spawn(async move {
-        let (mut connection, _) = listener.accept().await;
-        connection.write_all(b"hello").await
-    });
-    while limit.counts().accept_errors < 3 {
-        assert!(begin.elapsed() < Duration::from_secs(10), "no error");
-        yield_now().await;
+    for outage in 1..=2 {
+        let client = TcpSocket::new_v4().unwrap();
+        let files = open_all();
+        let mut client = client.connect(server).await.unwrap();
+        let (begin, before) = (Instant::now(), limit.counts().accept_errors);
+        let accepting = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await;
+            connection.write_all(b"hello").await.unwrap();
+            listener
+        });
+        while limit.counts().accept_errors < before + 3 {
+            assert!(begin.elapsed() < Duration::from_secs(10), "no error");
+            yield_now().await;
+        }
+        let errors = limit.counts().accept_errors;
+        assert!(
+            !spins(errors - before, begin),
+            "{errors} in {:?}",
+            begin.elapsed()
+        );
+        drop(files);
+        let mut hello = [0; 5];
+        let read = timeout(Duration::from_secs(10), client.read_exact(&mut hello)).await;
+        read.expect("the loop goes on").unwrap();
+        assert_eq!(&hello, b"hello");
+        listener = accepting.await.unwrap();
+        let ConnectionCounts {
+            accepted,
+            open,
+            accept_errors,
+            ..
+        } = limit.counts();
+        assert_eq!((accepted, open), (outage, 0));
+        let counted =
+            metrics.count("tower_throttle_connections_total limit=edge outcome=accept_error");
+        assert_eq!(counted, accept_errors);
+        // Each outage is logged once.
+        assert_eq!(log().matches("no connection can be accepted").count(), 1);
     }
-    let errors = limit.counts().accept_errors;
-    assert!(!spins(errors, begin), "{errors} in {:?}", begin.elapsed());
-    drop(files);
-    let mut hello = [0; 5];
-    let read = timeout(Duration::from_secs(10), client.read_exact(&mut hello)).await;
-    read.expect("the loop goes on").unwrap();
-    assert_eq!(&hello, b"hello");
-    accepting.await.unwrap().unwrap();
-    let ConnectionCounts { accepted, open, .. } = limit.counts();
-    assert_eq!((accepted, open), (1, 0));
 }

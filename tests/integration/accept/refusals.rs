@@ -44,10 +44,8 @@ async fn a_reset_follows_even_if_the_peer_has_sent_something() {
 /// Shows promise 319.
 #[tokio::test]
 async fn all_clients_together_have_at_most_a_total_and_excepted_ones_only_that() {
-    let limit = ConnectionLimit::new(1)
-        .total(3)
-        .rate(Quota::per_hour(1))
-        .except(Networks::new(["127.0.0.2/32"]));
+    let limit = ConnectionLimit::new(1).total(3).rate(Quota::per_hour(1));
+    let limit = limit.except(Networks::new(["127.0.0.2/32"]));
     let server = serve(limit.clone()).await;
     let _one = served(ONE, server).await;
     assert!(is_reset(ONE, server).await);

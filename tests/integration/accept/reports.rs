@@ -8,10 +8,8 @@ use test_support::{log::log, measured::measured};
 #[test]
 fn connections_are_counted_by_outcome_without_addresses() {
     measured(|metrics| async move {
-        let limit = ConnectionLimit::new(1)
-            .total(2)
-            .rate(Quota::per_hour(2))
-            .name("edge");
+        let limit = ConnectionLimit::new(1).total(2);
+        let limit = limit.rate(Quota::per_hour(2)).name("edge");
         let first = limit.admit(ONE, ()).unwrap();
         assert!(limit.admit(ONE, ()).is_err());
         let others: Vec<_> = ["192.0.2.1", "192.0.2.2"]

@@ -11,10 +11,8 @@ fn selector(alert: &str) -> (String, String) {
     let (before, rest) = rule.split_once('{').expect("labels");
     let name = before.rsplit('(').next().expect("a name");
     let (labels, _) = rest.split_once('}').expect("labels");
-    assert!(
-        !labels.contains([',', '~']),
-        "one label, compared as it is: {labels}"
-    );
+    let is_right = !labels.contains([',', '~']);
+    assert!(is_right, "one label, compared as it is: {labels}");
     (name.to_owned(), labels.replace('"', ""))
 }
 

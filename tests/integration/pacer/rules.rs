@@ -27,14 +27,8 @@ async fn faults(server: Server) -> Vec<&'static str> {
     };
     let mut calls = JoinSet::new();
     for number in 0..40 {
-        send(
-            &mut calls,
-            if number % 8 == 5 {
-                Method::POST
-            } else {
-                Method::GET
-            },
-        );
+        let method = [Method::GET, Method::POST][usize::from(number % 8 == 5)].clone();
+        send(&mut calls, method);
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     for _ in 0..200 {
@@ -46,9 +40,7 @@ async fn faults(server: Server) -> Vec<&'static str> {
         let (elapsed, result) = call.unwrap();
         waited += usize::from(elapsed > Duration::from_millis(100));
         if let Err(error) = result {
-            let limited = error
-                .downcast_ref::<RateLimited>()
-                .expect("why it was not sent");
+            let limited: &RateLimited = error.downcast_ref().expect("why it was not sent");
             if limited.retry_after().is_none_or(|wait| wait > 7 * WINDOW) {
                 faults.push("an error does not say until when");
             }
@@ -70,6 +62,15 @@ async fn faults(server: Server) -> Vec<&'static str> {
 }
 
 const QUEUE: usize = 50;
+
+#[test]
+fn what_is_not_set_is_as_documented_and_a_jitter_is_at_most_all_of_the_time() {
+    let shown = format!("{:?}", PacerLayer::new(Host));
+    let defaults = "queue: 100, max_wait: 30s, jitter: 10, retry_percent: 20, retry_reserve: 10 ";
+    assert!(shown.contains(defaults), "{shown}");
+    let jitter = |percent| std::panic::catch_unwind(|| PacerLayer::new(Host).jitter(percent));
+    assert!(jitter(100).is_ok() && jitter(101).is_err());
+}
 
 /// Shows promises 310, 312, 313.
 #[tokio::test(start_paused = true)]

@@ -190,11 +190,8 @@ async fn a_tonic_channel_waits_for_the_time_of_a_denial() {
             break (start, status);
         }
     };
-    let delay = status
-        .get_details_retry_info()
-        .unwrap()
-        .retry_delay
-        .unwrap();
+    let info = status.get_details_retry_info().unwrap();
+    let delay = info.retry_delay.unwrap();
     client.check(HealthCheckRequest::default()).await.unwrap();
     let took = start.elapsed();
     assert!(took >= delay, "{took:?} of {delay:?}");

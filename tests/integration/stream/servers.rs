@@ -152,10 +152,8 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
         let mut first = connect(address).await.unwrap();
         let second = connect(address).await.unwrap();
         assert_eq!(handle.in_flight(&()), 2);
-        assert_eq!(
-            connect(address).await.unwrap_err(),
-            StatusCode::TOO_MANY_REQUESTS
-        );
+        let found = connect(address).await.unwrap_err();
+        assert_eq!(found, StatusCode::TOO_MANY_REQUESTS);
         drop(second);
         until("one has hung up", async || handle.in_flight(&()) == 1).await;
         let third = connect(address).await.unwrap();
