@@ -343,10 +343,8 @@ async fn a_call_that_is_dropped_after_its_swap_leaves_the_decisions_of_others_in
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime")
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().expect("a runtime")
 }
 
 /// The task that decides for others is on a runtime that ends.

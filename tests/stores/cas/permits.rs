@@ -275,10 +275,7 @@ async fn a_machine_that_is_cut_off_admits_no_more_after_a_life_and_counts_again_
     assert_eq!(taken.len(), 2, "and free again");
     held.pop();
     let refused = denial(cut_off.acquire().await);
-    assert!(
-        refused.store_error().is_some_and(StoreError::is_transient),
-        "{refused:?}"
-    );
+    assert!(refused.store_error().is_some_and(StoreError::is_transient));
     // Its request goes on, and counts as soon as the store is reached.
     cable.cut(false);
     sleep(2 * SECOND).await;
@@ -321,11 +318,8 @@ async fn a_clock_of_the_store_that_is_set_back_or_ahead_loses_no_permit() {
         sleep(LIFE / 3 + LIFE + SECOND).await;
         let other = Machine::new(store, 3);
         let taken = other.acquire_many(3).await;
-        assert_eq!(
-            taken.len(),
-            2,
-            "{hours}: what is in flight counts, what is lost does not"
-        );
+        // What is in flight counts, what is lost does not.
+        assert_eq!(taken.len(), 2, "{hours}");
         drop(held);
         sleep(SECOND).await;
         assert!(other.acquire().await.is_ok(), "{hours}");
@@ -417,10 +411,8 @@ async fn machines_have_the_only_permit_in_turn() {
     assert!(served.iter().all(|served| *served >= 80), "{served:?}");
     let served = served_in::<3>(60 * SECOND, 4).await;
     // 6,000 would be served by one machine.
-    assert!(
-        served.iter().all(|served| (1_500..=2_300).contains(served)),
-        "{served:?}"
-    );
+    let is_fair = |served: &u64| (1_500..=2_300).contains(served);
+    assert!(served.iter().all(is_fair), "{served:?}");
     let served = served_in::<64>(10 * SECOND, 1).await;
     assert!(served.iter().all(|served| *served > 0), "{served:?}");
 }
@@ -429,10 +421,8 @@ async fn machines_have_the_only_permit_in_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_leaves_while_it_waits_takes_no_permit() {
     let store = MemoryStore::new();
-    let (a, b) = (
-        Machine::new(store.clone(), 1),
-        Machine::new(store, 1).queued(),
-    );
+    let a = Machine::new(store.clone(), 1);
+    let b = Machine::new(store, 1).queued();
     let held = a.acquire().await.expect("a permit");
     assert!(timeout(SECOND, b.acquire()).await.is_err(), "it waits");
     drop(held);
@@ -457,11 +447,8 @@ async fn a_request_that_leaves_during_its_swap_gives_its_permit_back() {
     drop(a.acquire().await.expect("a permit"));
     sleep(Duration::from_millis(10)).await;
     faulty.plan([Fault::Delay(Duration::from_millis(50))]);
-    assert!(
-        timeout(Duration::from_millis(20), a.acquire())
-            .await
-            .is_err()
-    );
+    let left = timeout(Duration::from_millis(20), a.acquire()).await;
+    assert!(left.is_err());
     sleep(Duration::from_millis(100)).await;
     assert!(b.acquire().await.is_ok());
 }
@@ -495,11 +482,8 @@ fn a_runtime_that_shuts_down_leaves_no_key_without_a_task() {
     let machine = Machine::new(MemoryStore::new(), 2).queued();
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .expect("a runtime")
+        builder.enable_all().start_paused(true);
+        builder.build().expect("a runtime")
     };
     let first = runtime();
     let held = first.block_on(machine.acquire_many(1));
