@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use tower_throttle::algorithm::{Algorithm, Cost, GiveBack, reserve};
-use tower_throttle::clock::Tick;
 use tower_throttle::{Limiter, ManualClock, Quota, TokenBucket};
 
+use crate::at;
 use crate::laws::leaves_more_in_the_past;
 use crate::random::{Random, seeds};
 use crate::subjects::{Subject, bucket as bucket_bound};
 
 const MS: Duration = Duration::from_millis(1);
-
-fn at(ns: u64) -> Tick {
-    Tick::from_nanos(ns)
-}
 
 /// The first difference on a random trace to Guava's `RateLimiter` for bursts: permits that are stored are free, and a
 /// request that takes more passes and makes the next one wait. A permit counts as the time that it is worth.

@@ -11,6 +11,7 @@ use tower_throttle::clock::Tick;
 use tower_throttle::{CalendarWindow, Limiter, Quota};
 
 use crate::random::Random;
+use crate::{at, nanos};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -103,14 +104,6 @@ impl Windows {
             None => window,
         }
     }
-}
-
-fn at(ns: u64) -> Tick {
-    Tick::from_nanos(ns)
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).expect("short")
 }
 
 /// Shows promise 318.

@@ -8,15 +8,9 @@ use tower_throttle::{
     FixedWindow, Lockout, Quota, SlidingGrid, SlidingLog, SlidingWindow, TokenBucket, WarmUp,
 };
 
+use crate::at;
 use crate::random::{Random, seeds};
-
-fn at(ns: u64) -> Tick {
-    Tick::from_nanos(ns)
-}
-
-fn quota(limit: u64, period: u64) -> Quota {
-    Quota::per(limit, Duration::from_nanos(period))
-}
+use crate::subjects::quota;
 
 /// Shows promise 17.
 #[test]

@@ -1,11 +1,23 @@
 //! The numbers of limits that decide together.
 
-use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm};
-use tower_throttle::clock::Tick;
+use std::time::Duration;
+
+use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, IntoAlgorithm, reserve};
 use tower_throttle::{All, Quota, TokenBucket};
 
-fn at(ns: u64) -> Tick {
-    Tick::from_nanos(ns)
+use crate::at;
+
+/// The limit that is unused later binds, and the other one has the longer wait.
+#[test]
+fn a_request_waits_for_the_longer_of_both_waits() {
+    let [deep, fast] =
+        [(1, 10), (2, 1)].map(|(limit, burst)| Quota::per_minute(limit).burst(burst));
+    let both = (TokenBucket::new(deep), TokenBucket::new(fast)).into_algorithm();
+    let mut state = both.fresh(at(0));
+    both.charge(&mut state, at(0), 10);
+    let decision = reserve(&both, &mut state, at(0), 1, Duration::MAX);
+    let seconds = decision.wait().map(|wait| wait.as_secs());
+    assert_eq!((seconds, decision.limit), (Some(300), 10));
 }
 
 /// Shows promise 16.

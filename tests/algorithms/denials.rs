@@ -5,7 +5,6 @@ use std::time::Duration;
 use tower_throttle::algorithm::{
     Algorithm, AnyAlgorithm, Cost, DenialLockout, GiveBack, IntoAlgorithm, reserve,
 };
-use tower_throttle::clock::Tick;
 use tower_throttle::store::{Backend, Op, Receipt};
 use tower_throttle::{Decision, FixedWindow, Local, Lockout, ManualClock, Quota, TokenBucket};
 
@@ -13,14 +12,7 @@ use crate::failures::{Blocks, Failures};
 use crate::laws::resets_while_unused;
 use crate::random::{Random, seeds};
 use crate::subjects::random_subjects;
-
-fn at(ns: u64) -> Tick {
-    Tick::from_nanos(ns)
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).expect("short")
-}
+use crate::{at, nanos};
 
 /// Some settings of a lockout, for the moments at which `quota` denies.
 fn blocks(quota: Quota, random: &mut Random) -> Blocks {

@@ -5,21 +5,18 @@ use std::time::Duration;
 
 use test_support::wait::at_once;
 use tower_throttle::algorithm::{Algorithm, AnyAlgorithm, Cost, GiveBack};
-use tower_throttle::clock::{Clock, Tick};
+use tower_throttle::clock::Clock;
 use tower_throttle::testkit::check_backend;
 use tower_throttle::{
     All, FixedWindow, LeakyBucket, Local, Lockout, ManualClock, SlidingGrid, SlidingLog,
     SlidingWindow, TokenBucket, WarmUp,
 };
 
+use crate::at;
 use crate::calendar::Windows;
 use crate::failures::Blocks;
 use crate::oracle::{Kind, Naive, Rate};
 use crate::random::{Random, seeds};
-
-fn at(ns: u64) -> Tick {
-    Tick::from_nanos(ns)
-}
 
 fn span(ns: u64) -> Duration {
     Duration::from_nanos(ns)

@@ -7,12 +7,9 @@ use std::time::Duration;
 use tower_throttle::algorithm::{self, Algorithm, Cost, GiveBack};
 use tower_throttle::{SlidingLog, SlidingWindow, clock::Tick};
 
+use crate::at;
 use crate::random::{Random, seeds};
 use crate::subjects::{Subject, quota, random_subjects};
-
-fn at(ns: u64) -> Tick {
-    Tick::from_nanos(ns)
-}
 
 /// Shows promises 1, 2, 7, 12, 19, 20, 21, 22, 23, 25, 26, 29, 190, 318.
 #[test]

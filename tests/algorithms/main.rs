@@ -21,4 +21,15 @@ mod planted;
 mod subjects;
 mod turns;
 
+use std::time::Duration;
+
 use test_support::random;
+use tower_throttle::clock::Tick;
+
+fn at(ns: u64) -> Tick {
+    Tick::from_nanos(ns)
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).expect("short")
+}

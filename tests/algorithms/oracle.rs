@@ -14,6 +14,7 @@ use tower_throttle::{Decision, Quota, Verdict, clock::Tick};
 
 use crate::calendar::Windows;
 use crate::failures::{Blocks, Failures};
+use crate::nanos;
 
 /// The quota of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -497,10 +498,6 @@ impl Kind {
             _ => quota,
         }
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).expect("spans fit")
 }
 
 /// The least number for which `holds` is true, which is true for all larger ones.

@@ -124,6 +124,24 @@ fn a_log_keeps_no_moment_without_a_cost_and_none_after_the_newest_one() {
     assert!(!is_read(&[5, 0x7f, 1, 1, 5, 1]), "more than there are");
 }
 
+#[test]
+fn a_state_that_is_read_on_another_clock_decides_there_as_before() {
+    // A whole number of their periods, so that the windows lie alike.
+    let [from, to] = [20, 10].map(|days| Tick::from_nanos(days * 86_400_000_000_000));
+    for algorithm in &different()[..33] {
+        let mut state = algorithm.fresh(from);
+        let _ = algorithm.decide(&mut state, from, 3);
+        let bytes = state_to_bytes(algorithm, &state).expect("a state");
+        let read = read_moved_state(algorithm, &mut &*bytes, Moved { from, to });
+        let seconds = |state: &_, at: Tick| {
+            let later = algorithm.peek(state, at.plus(Duration::from_millis(2_500)), 9);
+            (later.remaining(), later.reset_after.as_secs())
+        };
+        let read = read.map(|state| seconds(&state, to));
+        assert_eq!(read, Some(seconds(&state, from)), "{algorithm:?}");
+    }
+}
+
 /// A number of any length, as one of a state: each of its bits is set with the same chance.
 fn any_number(random: &mut impl FnMut(u64) -> u64) -> u64 {
     let bits = random(65);
