@@ -21,7 +21,7 @@ fn entries(folder: &str) -> impl Iterator<Item = String> {
 }
 
 /// Parts of `src`, and the tests of each below `tests`, the nearest ones first.
-const TESTS: [(&str, &str); 18] = [
+const TESTS: [(&str, &str); 19] = [
     ("algorithm", "algorithms"),
     ("limiter acquire denied", "algorithms/limiter"),
     (
@@ -37,10 +37,8 @@ const TESTS: [(&str, &str); 18] = [
     ("stream", "integration/stream"),
     ("accept", "integration/accept"),
     ("testkit", "algorithms/planted stores/cas"),
-    (
-        "backend saved store store/local store/quotas",
-        "stores/local",
-    ),
+    ("backend saved store store/local", "stores/local"),
+    ("store/quotas", "layer/quotas servers/key_quotas"),
     (
         "store/cas store/remote",
         "stores/cas servers/conformance servers/postgres servers/cassandra",
