@@ -86,10 +86,8 @@ async fn a_denied_stream_ends_with_the_status() {
         .into_inner();
     // The first request is served.
     assert!(stream.message().await.unwrap().is_some());
-    let refused = client
-        .watch(HealthCheckRequest::default())
-        .await
-        .unwrap_err();
+    let watched = client.watch(HealthCheckRequest::default());
+    let refused = watched.await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(stream.message_is_still_open().await);
 }

@@ -303,10 +303,8 @@ where
     let layer = RateLimitLayer::new(key, Says(admitted(), quotas())).respond(responder);
     let response = ask(&layer, Request::new(())).await;
     for (name, value) in response.headers() {
-        let is_visible = value
-            .as_bytes()
-            .iter()
-            .all(|byte| (b' '..=b'~').contains(byte));
+        let mut bytes = value.as_bytes().iter();
+        let is_visible = bytes.all(|byte| (b' '..=b'~').contains(byte));
         let known = [
             "cache-control",
             "content-type",

@@ -151,7 +151,6 @@ fn a_denial_without_a_time_doubles_the_wait() {
     assert_eq!(server.turn(0).since(now).as_secs(), 1);
 }
 
-/// Shows promise 312.
 #[test]
 fn a_server_without_a_limit_gets_requests_with_a_space_that_grows_with_its_denials() {
     let mut server = KnownServer::default();

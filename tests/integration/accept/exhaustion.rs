@@ -34,12 +34,9 @@ fn in_child(test: &str, rest: fn()) {
     }
     let script =
         format!("ulimit -n 64 && exec \"$0\" --exact accept::exhaustion::{test} --nocapture");
-    let output = Command::new("sh")
-        .args(["-c", &script])
-        .arg(env::current_exe().unwrap())
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).arg(env::current_exe().unwrap());
+    let output = shell.env(CHILD, "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let is_right = output.status.success() && text.contains("1 passed");
     assert!(is_right, "{text}");

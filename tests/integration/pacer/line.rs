@@ -333,10 +333,8 @@ async fn a_request_that_waits_for_the_service_is_not_sent_after_a_denial() {
             response.map_err(BoxError::from)
         }
     });
-    let client = ServiceBuilder::new()
-        .layer(PacerLayer::new(Host).jitter(0))
-        .concurrency_limit(2)
-        .service(server);
+    let client = ServiceBuilder::new().layer(PacerLayer::new(Host).jitter(0));
+    let client = client.concurrency_limit(2).service(server);
     let calls: JoinSet<_> = (0..4).map(|_| client.clone().oneshot(get())).collect();
     assert_eq!(calls.join_all().await.len(), 4);
     let asked = asked.lock().unwrap();

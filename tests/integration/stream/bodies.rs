@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_throttle::{
-    Decision, Local, Quota, RateLimited, StoreError, TokenBucket,
+    Decision, Global, Local, Quota, RateLimited, StoreError, TokenBucket,
     store::{Backend, Cached, IntoBackend, Op, Plan, Quotas},
     stream::{BodyLimitLayer, LimitedBody, StreamLimit},
 };
@@ -195,6 +195,18 @@ async fn trailers_errors_and_empty_frames_pass_uncounted_and_in_order() {
     assert!(body.is_end_stream() && body.frame().await.is_none());
 }
 
+#[test]
+fn pieces_of_no_byte_and_of_no_size_are_refused() {
+    let layer = |sizes| BodyLimitLayer::requests(Global, bucket(9)).pieces(sizes);
+    let is_refused = |(from, to)| {
+        std::panic::catch_unwind(|| layer(std::ops::RangeInclusive::new(from, to))).is_err()
+    };
+    assert_eq!(
+        [(0, 9), (9, 8), (1, 1)].map(is_refused),
+        [true, true, false]
+    );
+}
+
 /// Shows promise 344.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_may_not_wait_fails_and_loses_nothing() {
@@ -231,10 +243,8 @@ async fn frames_smaller_than_a_piece_are_counted_together() {
             let body = Full::new(Bytes::from(vec![0; len]));
             ready(Ok::<_, Infallible>(Response::new(body)))
         }));
-        let response = service
-            .oneshot(Request::new(Full::default()))
-            .await
-            .unwrap();
+        let sent = service.oneshot(Request::new(Full::default()));
+        let response = sent.await.unwrap();
         let passed = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(
             (passed.len(), local.peek(&7_u64, 0).remaining()),
@@ -278,10 +288,8 @@ async fn a_body_passes_or_fails_without_its_store_as_it_is_set() {
         if !passes {
             layer = layer.deny_on_store_error();
         }
-        let response = layer
-            .layer(file)
-            .oneshot(Request::new(Full::default()))
-            .await;
+        let sent = layer.layer(file).oneshot(Request::new(Full::default()));
+        let response = sent.await;
         let body = response.unwrap().into_body().collect().await;
         let failed = body.as_ref().err().and_then(|error| error.downcast_ref());
         assert_eq!(body.is_ok(), passes);

@@ -90,10 +90,8 @@ async fn grpc_messages_over_the_limit_fail_with_resource_exhausted() {
     for _ in 0..3 {
         client.check(HealthCheckRequest::default()).await.unwrap();
     }
-    let denied = client
-        .check(HealthCheckRequest::default())
-        .await
-        .unwrap_err();
+    let checked = client.check(HealthCheckRequest::default());
+    let denied = checked.await.unwrap_err();
     assert_eq!(denied.code(), Code::ResourceExhausted);
 }
 

@@ -318,6 +318,11 @@ fn a_limiter_goes_on() {
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
     assert_eq!(after.peek(1).remaining(), 4);
+    // With another quota, what was used is still used.
+    let other = Limiter::new(TokenBucket::new(Quota::per_second(2).burst(18)));
+    let other = other.with_clock(Machine::new(5, NOON + 4 * SECOND));
+    other.load(&mut &bytes[..]).expect("the same algorithm");
+    assert_eq!(other.peek(1).remaining(), 13);
     // Nothing of a day ago counts, and nothing of before the load.
     let later = of(Machine::new(5, NOON + DAY));
     assert!(later.check(7).is_admitted());
