@@ -7,9 +7,9 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The denial of a cost of 1 to one key. Until the moment when that is admitted, time alone changes what it says.
 ///
-/// It is written under the lock of the limit, and hidden there before anything but a denial or an admission changes the
-/// limit. Others read it at any time: the words are those of one denial if the version is even, and the same before and
-/// after they are read.
+/// It is written under the lock of the limit, and hidden there when anything but a denial changes the limit: also an
+/// admission, as the clock may be set back after it. Others read it at any time: the words are those of one denial if
+/// the version is even, and the same before and after they are read.
 #[derive(Debug, Default)]
 pub(crate) struct LastDenial {
     version: AtomicU64,

@@ -111,6 +111,8 @@ impl<A: Algorithm, C: Clock> Limiter<A, C> {
         let decision = algorithm.decide(state, now, cost);
         if cost == 1 && decision.is_denied() {
             self.last_denial.show(0, now, algorithm, state);
+        } else {
+            self.last_denial.hide();
         }
         decision
     }

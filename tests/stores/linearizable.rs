@@ -74,16 +74,9 @@ fn is_key_linearizable<A: Algorithm>(algorithm: &A, events: &[&Event]) -> bool {
         if !seen.insert((done, format!("{state:?}"))) {
             continue;
         }
-        let left = || {
-            events
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| done & 1 << at == 0)
-        };
-        let first_return = left()
-            .map(|(_, event)| event.returned)
-            .min()
-            .unwrap_or(u64::MAX);
+        let left = || (0..).zip(events).filter(|(at, _)| done & 1 << at == 0);
+        let returns = left().map(|(_, event)| event.returned);
+        let first_return = returns.min().unwrap_or(u64::MAX);
         for (at, event) in left().filter(|(_, event)| event.called < first_return) {
             let mut next = state.clone();
             let decision = apply(algorithm, &mut next, event.now, event.op);
@@ -109,19 +102,11 @@ pub(crate) fn shown(events: &[Event]) -> String {
     let mut events: Vec<_> = events.iter().collect();
     events.sort_by_key(|event| (event.key, event.called));
     let line = |event: &&Event| {
-        let Event {
-            key,
-            now,
-            op,
-            decision,
-            called,
-            returned,
-        } = event;
+        let decision = event.decision;
         let figures = (decision.verdict, decision.remaining(), decision.reset_after);
-        format!(
-            "key {key}, {called} to {returned}, at {}: {op:?}, {figures:?}\n",
-            now.as_nanos()
-        )
+        let (key, op, from, to) = (event.key, event.op, event.called, event.returned);
+        let at = event.now.as_nanos();
+        format!("key {key}, {from} to {to}, at {at}: {op:?}, {figures:?}\n")
     };
     events.iter().map(line).collect()
 }

@@ -25,8 +25,7 @@ pub async fn connected<T, E: ToString>(
     let mut last = None;
     until("it connects", async || {
         let result = call().await;
-        let no_reply = ["no connection within", "no decision within"];
-        let is_late = |error: &E| no_reply.iter().any(|late| error.to_string().contains(late));
+        let is_late = |error: &E| error.to_string().contains("no connection within");
         let is_over = !result.as_ref().is_err_and(is_late);
         last = Some(result);
         is_over

@@ -234,7 +234,9 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                 if cost > 0 {
                     line.set_denied(slot, decision.is_denied());
                 }
-                if cost == 1 && decision.is_denied() && shard.is_busy {
+                if !decision.is_denied() {
+                    table.last_denial(hash).hide();
+                } else if cost == 1 && shard.is_busy {
                     table.show(&mut shard, (home, slot), (hash, now));
                 }
                 drop(shard);

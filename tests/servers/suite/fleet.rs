@@ -163,11 +163,8 @@ async fn close_of<S: Port, const AHEAD: bool>(mut store: S) -> Result<(), String
     let [one, other]: [Of<S, AHEAD>; 2] = ["close"; 2].map(|name| limit_of(&store, name));
     let _ = take(&store, &one, 12).await?;
     one.close().await.map_err(|error| error.to_string())?;
-    equal(
-        "after close",
-        taken(&store, &other, LIMIT - 12).await?,
-        LIMIT - 12,
-    )?;
+    let rest = LIMIT - 12;
+    equal("after close", taken(&store, &other, rest).await?, rest)?;
     let faults = S::faults();
     let Some(killed) = faults.iter().find(|fault| fault.name == KILLED) else {
         return Ok(());
@@ -238,11 +235,7 @@ async fn fault_of<S: Port, const AHEAD: bool>(
     }
     (fault.heal)(&mut store);
     // What a server has forgotten can be taken again.
-    let forgotten = if fault.loses_states {
-        before + during
-    } else {
-        0
-    };
+    let forgotten = u64::from(fault.loses_states) * (before + during);
     let (mut sum, mut last, begun) = (before + during, 0, Instant::now());
     // The last units come back from machines that hold them but have no request any more.
     while sum > last || sum < most && begun.elapsed() < PATIENCE {
