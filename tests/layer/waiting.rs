@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_throttle::{
-    AnyAlgorithm, AsError, FixedWindow, Global, LeakyBucket, Lockout, Quota, RateLimitLayer,
-    RateLimited,
+    AnyAlgorithm, AsError, FixedWindow, Global, Headers, LeakyBucket, Lockout, Quota,
+    RateLimitLayer, RateLimited,
     store::{Op, Receipt},
 };
 
@@ -18,7 +18,22 @@ async fn echo(request: u8) -> Result<u8, Boxed> {
     Ok(request)
 }
 
+async fn unit(_: http::Request<()>) -> Result<http::Response<()>, Boxed> {
+    Ok(http::Response::new(()))
+}
+
 const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn the_response_to_a_request_that_has_waited_states_the_limit() {
+    let layer = RateLimitLayer::new(Global, LeakyBucket::new(Quota::per_second(1).burst(1)));
+    let service = layer.queue(1).headers(Headers::Draft11);
+    let service = service.layer(service_fn(unit));
+    for _ in 0..2 {
+        let response = service.clone().oneshot(http::Request::new(()));
+        assert!(response.await.unwrap().headers().contains_key("ratelimit"));
+    }
+}
 
 /// Shows promise 61.
 #[tokio::test(start_paused = true)]
@@ -27,9 +42,7 @@ async fn the_time_until_the_decision_counts_as_a_part_of_the_timeout() {
     let reply = script.later();
     let service = RateLimitLayer::new(Global, script.clone())
         .queue(9)
-        .layer(service_fn(|_: http::Request<()>| async {
-            Ok::<_, Boxed>(http::Response::new(()))
-        }));
+        .layer(service_fn(unit));
     let request = http::Request::builder()
         .header("grpc-timeout", "1S")
         .body(());

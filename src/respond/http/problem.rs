@@ -106,8 +106,11 @@ mod tests {
             r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"line\u000abreak"}"#
         );
         let outage = RateLimited::unavailable(StoreError::new("redis at 10.0.0.1 is down", true));
-        let body = problem(&outage);
-        assert!(body.contains("#temporary-reduced-capacity") && body.contains("503"));
-        assert!(!body.contains("redis"));
+        let overload = Decision::new(Verdict::Deny, 1, 0, Some(1), 1);
+        for denied in [outage, RateLimited::concurrent(overload, true)] {
+            let body = problem(&denied);
+            assert!(body.contains("#temporary-reduced-capacity") && body.contains("503"));
+            assert!(!body.contains("redis"));
+        }
     }
 }

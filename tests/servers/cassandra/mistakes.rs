@@ -17,10 +17,8 @@ async fn without_a_table_the_error_names_the_call_that_makes_it() {
 
     let store = existing.table("no_keyspace.limits").expect("a name");
     let text = permanent(store.create_table().await);
-    assert!(
-        text.contains("create the keyspace of \"no_keyspace.limits\""),
-        "{text}"
-    );
+    let is_named = text.contains("create the keyspace of \"no_keyspace.limits\"");
+    assert!(is_named, "{text}");
 
     let other = "CREATE TABLE test.other_kind (key text PRIMARY KEY, tokens int)";
     let session = server.session().await;
@@ -76,10 +74,8 @@ async fn a_wrong_password_is_not_an_outage_and_is_not_shown() {
 async fn a_data_center_that_does_not_exist_is_named() {
     let (_server, store) = store("datacenters").await;
     let text = permanent(store.clone().datacenter("dc9").load("key").await);
-    assert!(
-        text.contains("\"dc9\" is not one of {\"datacenter1\"}"),
-        "{text}"
-    );
+    let is_named = text.contains("\"dc9\" is not one of {\"datacenter1\"}");
+    assert!(is_named, "{text}");
     let store = store.datacenter("datacenter1");
     insert(&store, "key", &value(1, "stored")).await;
     assert_eq!(load(&store, "key").await, Some(value(1, "stored")));

@@ -167,6 +167,9 @@ async fn a_lockout_whose_call_ends_in_conflicts_denies() {
     let store = Faulty::new(memory.clone());
     let lockout = || Cas::new(store.clone(), "login", Lockout::new(Quota::per_hour(5)));
     let machines: Vec<_> = (0..64).map(|_| lockout().expect("a limit")).collect();
+    store.plan([Fault::LostRequest; 99]);
+    let cut_off = lockout().expect("a limit");
+    assert!(cut_off.decide("alice", 1).await.is_err(), "an outage");
     store.plan(repeat_n(Fault::Conflict, 100_000));
     for guess in join_all(machines.iter().map(|machine| machine.decide("alice", 1))).await {
         let guess = guess.expect("an answer");

@@ -42,7 +42,10 @@ impl Drop for InFlight {
 
 impl<S: CasStore> Machine<S> {
     fn new(store: S, limit: u32) -> Self {
-        let limit = FleetLimit::new(store, "exports", limit);
+        Self::of(FleetLimit::new(store, "exports", limit))
+    }
+
+    fn of(limit: FleetLimit<S>) -> Self {
         let layer = ConcurrencyLimitLayer::new(Global, limit).release_at_response();
         Self(layer.deny_on_store_error().respond(AsError))
     }
@@ -82,6 +85,17 @@ impl<S: CasStore> Machine<S> {
 fn denial(result: Result<InFlight, BoxError>) -> RateLimited {
     let error = result.err().expect("a denial");
     *error.downcast::<RateLimited>().expect("of the limit")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_slow_store_until_the_deadline_of_its_limit() {
+    for (deadline, is_admitted) in [(400, true), (200, false)] {
+        let store = Faulty::new(MemoryStore::new());
+        let limit = FleetLimit::new(store.clone(), "exports", 1);
+        let machine = Machine::of(limit.deadline(Duration::from_millis(deadline)));
+        store.plan([Fault::Delay(Duration::from_millis(300))]);
+        assert_eq!(machine.acquire().await.is_ok(), is_admitted);
+    }
 }
 
 /// Shows promise 360.

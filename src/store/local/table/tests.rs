@@ -66,9 +66,8 @@ fn compare<A: Algorithm>(algorithm: &A) {
                 26 => local.reset(&7),
                 39 => {
                     let quota = Quota::per_second(8 + at / 40 % 3);
-                    let changed = algorithm
-                        .with_quota(quota)
-                        .unwrap_or_else(|_| algorithm.clone());
+                    let changed = algorithm.with_quota(quota);
+                    let changed = changed.unwrap_or_else(|_| algorithm.clone());
                     local.set_algorithm(changed).expect("it is valid");
                 }
                 _ => {}
