@@ -8,8 +8,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// The denial of a cost of 1 to one key. Until the moment when that is admitted, time alone changes what it says.
 ///
 /// It is written under the lock of the limit, and hidden there when anything but a denial changes the limit: also an
-/// admission, as the clock may be set back after it. Others read it at any time: the words are those of one denial if
-/// the version is even, and the same before and after they are read.
+/// admission, as the clock of another thread may be behind. Others read it at any time: the words are those of one
+/// denial if the version is even, and the same before and after they are read.
 #[derive(Debug, Default)]
 pub(crate) struct LastDenial {
     version: AtomicU64,
@@ -57,6 +57,14 @@ impl LastDenial {
     pub(crate) fn hide(&self) {
         if self.words[0].load(Ordering::Relaxed) > 0 {
             self.write([0; 4]);
+        }
+    }
+
+    /// Hides it if it is of this key.
+    #[inline]
+    pub(crate) fn hide_of(&self, key: u64) {
+        if self.words[3].load(Ordering::Relaxed) == key {
+            self.hide();
         }
     }
 

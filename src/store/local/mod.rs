@@ -235,7 +235,7 @@ impl<A: Algorithm, C: Clock> Local<A, C> {
                     line.set_denied(slot, decision.is_denied());
                 }
                 if !decision.is_denied() {
-                    table.last_denial(hash).hide();
+                    table.last_denial(hash).hide_of(hash);
                 } else if cost == 1 && shard.is_busy {
                     table.show(&mut shard, (home, slot), (hash, now));
                 }

@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// An error is transient if it may end although nobody corrects a program or a setting, or if the server is down.
+    /// An error is transient if it can go away by itself, or if the server is down.
     #[test]
     fn each_error_has_its_class_and_the_advice_that_helps() {
         use ErrorClass::{
